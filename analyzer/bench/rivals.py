@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
-from ptanalyze_law.leave_one_out import calibrated, of_ports
 from ptanalyze_law.predict import predict_walks
-from ptanalyze_law.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
+from ptanalyze_law.prior import FAMILIES, LOCAL_RUN, PORTS, calibrated, mean_run, ports, runs
+
+from .leave_one_out import of_ports
 
 Point: TypeAlias = tuple[float, float]
 Model: TypeAlias = Callable[[float], float]

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from .predict import Prediction
 
 LONG = 100.0  # seconds: a tenth of one is precise enough
-ERRORS = (
-    "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
-    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives",
-    "many threads: calibrate asks for a second run; contradicted: by counters of that run or of the one that "
-    "is predicted: a remote table's walk cycles stay, or cycles grow more than walks",
-    "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
-)
 
 
 @click.command("predict")
@@ -45,17 +38,11 @@ ERRORS = (
     help="Walk cycles of a further run, wherever its tables are: perf stat output, or a number; repeatable. "
     "Default: none.",
 )
-@click.option(
-    "--statistics",
-    is_flag=True,
-    help="Show the errors of predictions for published runs, each left out in turn.",
-)
 @pt.options.output_options("prediction")
 def command(
     calibration: str | None,
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
-    statistics: bool,
     output: pt.options.Output,
     **run: Any,
 ) -> None:
@@ -73,8 +60,6 @@ def command(
 
     from .run_time import calibrate
 
-    if statistics:
-        return errors(output)
     if (calibration is None) == (run["local"] is None and run["seconds"] is None):
         raise pt.UsageError(
             "predict: give either a CALIBRATION.toml or --local with perf stat output (or --seconds)"
@@ -131,29 +116,4 @@ def row(one: Prediction) -> dict[str, Any]:
     shown["noise"] = one.noise[1] - one.noise[0]
     return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
         "from": "measured" if one.measured else "predicted"
-    }
-
-
-def errors(output: pt.options.Output) -> None:
-    """How far predictions of published runs are off."""
-
-    from .leave_one_out import leave_one_out, summary
-
-    table = summary(leave_one_out())
-    rows = table.to_dict("records")
-    output.emit(
-        "predict statistics",
-        lambda: table,
-        lambda: rows,
-        lambda: [
-            pt.columns.Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])
-        ],
-    )
-
-
-def percent(row: dict[str, Any]) -> dict[str, Any]:
-    shares = ("mean", "median", "max", "inside", "width", "noise")
-    return {
-        key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value
-        for key, value in row.items()
     }

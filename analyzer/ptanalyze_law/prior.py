@@ -9,9 +9,10 @@ Usage: python -m ptanalyze_law.prior > models/reference/prior.toml   (read by as
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import exp, log, sqrt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ import pandas as pd
 import ptanalyze as pt
 
 from .assumed import FittedPrior, overlap
+from .calibrate import calibrate_runs
 from .closed_forms import exposed_share, waited_cycles
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
@@ -91,11 +93,18 @@ def many_threads(family: str, workload: str) -> bool:
     return family in (*WIDE_FAMILIES, PORTS, FIRST_TOUCH) or workload.casefold() in MANY_THREADS
 
 
-def threads_of(family: str, workload: str) -> float | None:
-    """Busy hardware threads per core of a workload of a family; None where cycles and run time tell them."""
-    if PER_CORE[family] > 1:
-        return None
-    return 2.0 if many_threads(family, workload) else 1.0
+def calibrated(family: str, workload: str, many: bool = False, **more: Any) -> partial[pt.law.Calibration]:
+    """calibrate_runs for a workload, with what is fitted on the others of a family; many: of its threads;
+    more: its keywords."""
+    threads = 2.0 if many or many_threads(family, workload) else 1.0
+    return partial(
+        calibrate_runs,
+        common=fitted(family, workload),
+        walkers=PER_CORE[family],
+        threads=None if PER_CORE[family] > 1 else threads,  # cycles and run time tell them
+        native=family != PAIRS,
+        **more,
+    )
 
 
 def run_from(values: Mapping[str, float], many: bool) -> pt.law.MeasuredRun:
@@ -374,29 +383,18 @@ DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 
 @cache
-def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False) -> FittedPrior:
+def fitted(family: str, leaving_out: str | None = None) -> FittedPrior:
     """Prior of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
-    paper); `elsewhere`: without all runs on the machine of `family`, too."""
+    paper)."""
     left = (leaving_out or "").casefold()
     seen = {name: _kept(observations(name), left) for name in FAMILIES}
     here = next(families for families in MACHINES if family in families)
-    far = STRETCH[family] - 1
-    shares = {
-        name: [o.share * (STRETCH[name] - 1) / (far if elsewhere else STRETCH[name] - 1) for o in found]
-        for name, found in seen.items()
-    }
-    sources = [name for name in FAMILIES if name not in here] if elsewhere else [family]
-    own = [o for name in sources for o in seen[name]]
-    one_thread = [
-        share for name in sources for share, o in zip(shares[name], seen[name], strict=True) if not o.many
-    ]
-    groups = [shares[family], *(of for name, of in shares.items() if name != family)]
-    times = factor([[share for name in sources for share in shares[name]]] if elsewhere else groups)
+    shares = {name: [o.share for o in of] for name, of in seen.items()}
+    one_thread = [share for share, o in zip(shares[family], seen[family], strict=True) if not o.many]
+    times = factor([shares[family], *(of for name, of in shares.items() if name != family)])
     near = {name: [o for o in seen[name] if o.added > MEASURABLE] for name in here}
-    slope = 0.0 if elsewhere else _slope(near.values())
-    rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
-    known = [name for name in FAMILIES if not elsewhere or name not in here]
-    anywhere = _anywhere({name: seen[name] for name in known}, STRETCH[family])
+    slope = _slope(near.values())
+    anywhere = _anywhere(seen, STRETCH[family])
     data = _kept(observed_data(DATA_FAMILY), left)
     found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
     alone, together = (
@@ -404,17 +402,15 @@ def fitted(family: str, leaving_out: str | None = None, elsewhere: bool = False)
     )
     return FittedPrior(
         family=family,
-        workloads=tuple(o.workload for o in own if not o.many),
+        workloads=tuple(o.workload for o in seen[family] if not o.many),
         dram_share=around(one_thread, min(times, WIDEST)).through(lambda value: min(value, 1.0)),
         many_share=_many(family, left),
         gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
-        contention=anywhere if elsewhere else _contention(family, near, slope),
-        any_contention=anywhere
-        if elsewhere
-        else _contention(family, near, 0.0, [o.contention for o in seen[family]]),
+        contention=_contention(family, near, slope),
+        any_contention=_contention(family, near, 0.0, [o.contention for o in seen[family]]),
         anywhere=anywhere,
         slope=slope,
-        walk_rate=rate,
+        walk_rate=float(np.mean([overlap(o.walk_rate) for o in near[family]])),
         stretch=STRETCH[family],
         data_share=_of_data([d.share for d in data]),
         data_loaded=_of_data([d.contention * d.share for d in data]),
@@ -429,11 +425,11 @@ def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> pt.Interval
     """Contention of a machine that was not measured: a loaded node costs at least what an idle one does, and
     at most PEAK times its latency, or what it cost any program anywhere; between, the mean of machines."""
     by_machine = [
-        [o.contention for name in families if name in seen for o in seen[name] if o.added > MEASURABLE]
+        [o.contention for name in families for o in seen[name] if o.added > MEASURABLE]
         for families in MACHINES
     ]
-    levels = [float(np.mean(np.log(of))) for of in by_machine if of]
-    worst = max(max(of) for of in by_machine if of)
+    levels = [float(np.mean(np.log(of))) for of in by_machine]
+    worst = max(max(of) for of in by_machine)
     peak = (PEAK * stretch - 1) / (stretch - 1)
     return pt.Interval(1.0, exp(float(np.mean(levels))), max(worst, peak))
 

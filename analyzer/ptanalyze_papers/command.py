@@ -11,7 +11,6 @@ import ptanalyze as pt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 
 def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -34,52 +33,42 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
-@pt.options.output_options("validation", "throughput")
+@pt.options.output_options("validation")
 def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.options.Output) -> None:
     """Print published measurements beside this package's figures, one row per quantity.
 
     law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
     made by `ptanalyze synth` from its published description, scaled down. traced small: the program itself,
-    traced at a small size. fitted (calibrated on this very number) and by definition (it cannot fail) are no
-    evidence and count nowhere; tables leave out the latter, --csv and --json have it. not reproducible: a
-    note says why. Error = (ours - published) / published; an interval of no width that misses is an error.
+    traced at a small size. fitted (calibrated on this very number) is no evidence and counts nowhere; what
+    holds by definition is left out. not reproducible: a note says why. Error = (ours - published) /
+    published; an interval of no width that misses is an error.
 
     \b
     Examples:
       ptanalyze validate --paper hydra
-      ptanalyze validate --paper vmitosis --row "Figure 6" \\
-          --plot-kind throughput --plot curves.png
+      ptanalyze validate --paper vmitosis --row "Figure 6"
     """
 
-    from .run import flat, published_frame, sections, summary, validate
+    from .run import sections, summary, validate
 
     with pt.terminal.progress_bar() as progress:
-        compared = validate(papers, wanted, quick, progress)
+        table = validate(papers, wanted, quick, progress)
     chosen = "".join(f"--paper {name} " for name in papers)
-    place = "".join(compared[0][1][0].figure.where.partition(",")[:2])
+    place = "".join(table["where"].iloc[0].partition(",")[:2])
     following = {
         "one figure": f"{pt.errors.program()} validate {chosen}--row {shlex.quote(place)}",
         "all columns, to sort": f"{pt.errors.program()} validate --csv",
     }
 
-    def table() -> DataFrame:
-        return published_frame([flat(row) for _, rows in compared for row in rows])
-
     def validation() -> Figure:
         from .validation_plots import validation
 
-        return validation(table())
-
-    def throughput() -> Figure:
-        from .validation_plots import throughput
-        from .vmitosis_moved import samples
-
-        return throughput(samples())
+        return validation(table)
 
     output.emit(
         "validate",
-        table,
-        lambda: summary(compared),
-        lambda: sections(compared, pt.terminal.next_steps(following)),
-        {"validation": validation, "throughput": throughput},
+        lambda: table,
+        lambda: summary(table),
+        lambda: sections(table, pt.terminal.next_steps(following)),
+        {"validation": validation},
     )

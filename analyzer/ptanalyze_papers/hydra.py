@@ -12,43 +12,25 @@ import ptanalyze as pt
 from ptanalyze_law.prior import ratio, runs
 
 from .bench import Bench
-from .row import DEFINITION, FITTED, MODELLED, REPLAYED, Row, not_reproducible, published, row
-from .script import ALONE, CROWDED, THREADS, Work, allocations, calls, guarded_store, web_server
+from .row import Row, published
+from .script import CROWDED, THREADS, Work, allocations, calls, guarded_store, web_server
 from .wide import alone, footprint, gib, loading, migrated, sharing, traversal
 
-# Hydra, Figures 1, 2, 9, 10: system calls alone and among spinning threads.
+# Hydra, Figures 1, 2, 10: system calls alone and among spinning threads.
 
 PAPER = published("hydra")
-SPINNING = "35 spinning threads per socket, where the figures may end; cost file hydra-haswell"
-FIT = "hydra-haswell is derived from this number (ADR 9)"
-MORE = "the model does all that Linux does and more, so the bound cannot fail; the plot has no numbers"
-FEWER = "the model leaves out interrupts or copies and adds nothing, so the bound cannot fail"
-NONE = "no shared table page, no thread on another node: the cost of plain Linux"
 SLOWER_CALL = 3  # section 1: mprotect of Linux 6.5.7 takes about 3 times as long as that of 4.17
-SIZES = {"128 KB": 32, "512 KB": 128}  # pages
 
 replayed = cache(calls)
 
 
 def figure_1(bench: Bench) -> Iterator[Row]:
     """mprotect of one page."""
-    alone, crowded = replayed("mprotect"), replayed("mprotect", 1, CROWDED)
-    linux = alone["linux"]
-    yield row(PAPER["mprotect-linux"], crowded["linux"] / linux, FITTED, FIT)
-    note = f"{SPINNING}; the call takes 3 times as long (section 1), shootdowns what they take in 4.17"
-    yield row(PAPER["mprotect-linux-6.5"], newer_kernel(), MODELLED, note)
-    yield row(PAPER["mprotect-mitosis-alone"], alone["mitosis"] / linux, FITTED, FIT)
-    yield row(PAPER["mprotect-hydra-alone"], alone["hydra"] / linux, DEFINITION, NONE)
-    near = replayed("mprotect", 1, (35, 0))
-    note = "35 spinning threads on the caller's socket, 35 or none on each of the others, which have no copy"
-    yield row(PAPER["mprotect-hydra-remote"], crowded["hydra"] / near["hydra"], DEFINITION, note)
-    yield row(PAPER["mprotect-unfiltered"], crowded["unfiltered"] / crowded["mitosis"], DEFINITION, FEWER)
-    note = (
-        f"{SPINNING}. Does not go together with the 2.6x of munmap: threads that spin on the caller's own "
-        "socket are interrupted under Hydra too, and those that make munmap 2.6 times slower make mprotect "
-        "3.2 times slower"
-    )
-    yield row(PAPER["mprotect-gain"], crowded["linux"] / crowded["hydra"], MODELLED, note)
+    alone, crowded = replayed("mprotect"), replayed("mprotect", CROWDED)
+    yield PAPER.row("mprotect-linux", crowded["linux"] / alone["linux"])
+    yield PAPER.row("mprotect-linux-6.5", newer_kernel())
+    yield PAPER.row("mprotect-mitosis-alone", alone["mitosis"] / alone["linux"])
+    yield PAPER.row("mprotect-gain", crowded["linux"] / crowded["hydra"])
 
 
 def newer_kernel() -> float:
@@ -56,46 +38,22 @@ def newer_kernel() -> float:
     costs = pt.machine.load_costs(pt.load_machine("hydra-haswell"))
     call = replace(costs.call, mprotect=SLOWER_CALL * costs.call.mprotect)
     slower = replace(costs, call=call)
-    return calls("mprotect", 1, CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
+    return calls("mprotect", CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
 
 
 def figure_2(bench: Bench) -> Iterator[Row]:
-    """mprotect with local and remote spinning threads, and of 512 KB."""
-    near, far = (replayed("mprotect", 1, (2, 1)), replayed("mprotect", 1, (1, 2)))
-    base = replayed("mprotect", 1, (1, 1))["linux"]
-    ratio = (far["linux"] - base) / 7 / (near["linux"] - base)
-    yield row(PAPER["remote-spinners"], ratio, FITTED, "both are derived from Figures 1 and 10 (ADR 9)")
-    alone, crowded = (replayed("mprotect", SIZES["512 KB"], spinning) for spinning in (ALONE, CROWDED))
-    note = f"128 entries in each of 8 copies; {MORE}"
-    yield row(PAPER["half-mib-mitosis"], alone["mitosis"] / alone["linux"], DEFINITION, note)
-    yield row(PAPER["half-mib-mitosis-crowded"], crowded["mitosis"] / crowded["linux"], DEFINITION, MORE)
-    yield row(PAPER["half-mib-hydra-crowded"], crowded["hydra"] / crowded["linux"], DEFINITION, FEWER)
-
-
-def figure_9(bench: Bench) -> Iterator[Row]:
-    """Calls on 128 KB, no other thread running."""
-    pages = SIZES["128 KB"]
-    note = "mmap writes no entries: faults do"
-    yield row(PAPER["mmap-mitosis"], over_linux("mmap", "mitosis", pages), DEFINITION, note)
-    note = f"32 entries in each of 8 copies; {MORE}"
-    for call in ("mprotect", "munmap"):
-        yield row(PAPER[f"{call}-mitosis"], over_linux(call, "mitosis", pages), DEFINITION, note)
-        yield row(PAPER[f"{call}-hydra"], over_linux(call, "hydra", pages), DEFINITION, NONE)
+    """mprotect with local and remote spinning threads."""
+    near, far = (replayed("mprotect", (2, 1)), replayed("mprotect", (1, 2)))
+    base = replayed("mprotect", (1, 1))["linux"]
+    yield PAPER.row("remote-spinners", (far["linux"] - base) / 7 / (near["linux"] - base))
 
 
 def figure_10(bench: Bench) -> Iterator[Row]:
     """munmap of one page."""
-    linux, crowded = replayed("munmap")["linux"], replayed("munmap", 1, CROWDED)
-    yield row(PAPER["munmap-mitosis-crowded"], crowded["mitosis"] / linux, FITTED, FIT)
-    yield row(PAPER["munmap-hydra-crowded"], crowded["hydra"] / linux, FITTED, FIT)
-    note = "copies as derived from mprotect's 25 %"
-    yield row(PAPER["munmap-mitosis-alone"], over_linux("munmap", "mitosis"), MODELLED, note)
-    yield row(PAPER["munmap-hydra-alone"], over_linux("munmap", "hydra"), DEFINITION, NONE)
-
-
-def over_linux(call: str, design: str, pages: int = 1) -> float:
-    ns = replayed(call, pages)
-    return ns[design] / ns["linux"]
+    alone, crowded = replayed("munmap"), replayed("munmap", CROWDED)
+    yield PAPER.row("munmap-mitosis-crowded", crowded["mitosis"] / alone["linux"])
+    yield PAPER.row("munmap-hydra-crowded", crowded["hydra"] / alone["linux"])
+    yield PAPER.row("munmap-mitosis-alone", alone["mitosis"] / alone["linux"])
 
 
 # Hydra, Figures 11 to 14: allocators, a web server, a key-value store.
@@ -117,23 +75,12 @@ def figure_12(bench: Bench) -> Iterator[Row]:
 
 
 def allocator(name: str, stateful: bool) -> Iterator[Row]:
-    note = (
-        "malloc by mmap alone, for glibc and tcmalloc keep memory by rules of their own; a Gamma shape of 2 "
-        "and writing every page are assumed; all threads share one lock on the mappings"
-    )
-    ratios = {on: slower("mitosis", on, stateful) for on in ON}
-    yield row(PAPER[f"{name}-least"], min(ratios.values()), MODELLED, note)
-    yield row(PAPER[f"{name}-most"], max(ratios.values()), MODELLED, note)
-    note = (
-        "from shootdowns alone; the evaluated kernel filters munmap over all leaf tables, though section 4.2 "
-        "leaves out ranges over more than one, as most of 3.3 MB are; the high end: only first pages written"
-    )
-    fast = pt.Interval(
-        1 / slower("hydra", ON[-1], stateful),
-        1 / slower("hydra", ON[-1], stateful),
-        1 / slower("all", ON[-1], stateful, touched=False),
-    )
-    yield row(PAPER[f"{name}-hydra"], fast, MODELLED, note)
+    ratios = [slower("mitosis", on, stateful) for on in ON]
+    yield PAPER.row(f"{name}-least", min(ratios))
+    yield PAPER.row(f"{name}-most", max(ratios))
+    whole = 1 / slower("hydra", ON[-1], stateful)
+    first_pages = 1 / slower("all", ON[-1], stateful, touched=False)
+    yield PAPER.row(f"{name}-hydra", pt.Interval(whole, whole, first_pages))
 
 
 def slower(design: str, sockets: int, stateful: bool, touched: bool = True) -> float:
@@ -146,22 +93,12 @@ def figure_13(bench: Bench) -> Iterator[Row]:
     by_threads = {threads: web_server(threads) for threads in THREADS}
     work = {name: designs[0] for name, designs in by_threads[THREADS[-1]].items()}
     saved = [100 * (1 - designs["hydra"][1] / designs["linux"][1]) for designs in by_threads.values()]
-    note = (
-        "32 threads on 4 sockets, buffers of 3 pages (assumed) touched by their own thread only: all but the "
-        "7 others of a socket are spared. What the measured one shoots down that sockets share, its "
-        "description does not say; its 45 % are of shootdowns per second, 54 % of those per request"
-    )
-    yield row(PAPER["web-shootdowns"], pt.Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
+    yield PAPER.row("web-shootdowns", pt.Interval(min(saved), saved[-1], max(saved)))
     bound = gain(work, "hydra")
-    why = (
-        "what a request takes outside these calls is not given; ours is for none, where the lock on the "
-        "mappings is all that counts, and falls towards 1 with more"
-    )
     for end in ("least", "most"):
-        yield not_reproducible(PAPER[f"web-throughput-{end}"], why, pt.Interval(1.0, bound, bound))
-    note = "nothing outside the kernel: the most that replicas can cost"
-    for design, name in (("mitosis", "web-mitosis"), ("unfiltered", "web-unfiltered")):
-        yield row(PAPER[name], gain(work, design), MODELLED, note)
+        yield PAPER.row(f"web-throughput-{end}", pt.Interval(1.0, bound, bound))
+    yield PAPER.row("web-mitosis", gain(work, "mitosis"))
+    yield PAPER.row("web-unfiltered", gain(work, "unfiltered"))
 
 
 def gain(work: dict[str, Work], design: str) -> float:
@@ -171,21 +108,8 @@ def gain(work: dict[str, Work], design: str) -> float:
 
 def figure_14(bench: Bench) -> Iterator[Row]:
     """Key-value store: data guarded by mprotect."""
-    private, shared = guarded_store(False), guarded_store(True)
-    why = (
-        "what part of the guarded data both threads of a process touch is not given: a shootdown is saved "
-        "where only the caller's socket has the leaf table, from none to all of them"
-    )
-    for end in ("least", "most"):
-        yield not_reproducible(PAPER[f"store-saved-{end}"], why)
-    note = (
-        "two mprotects per request, the published share of shootdowns saved (50 to 96 %), and 5 to 10 us for "
-        "the rest of a request, an estimate"
-    )
-    saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]
-    yield row(PAPER["store-hydra"], store_gain(private, shared, *saved), FITTED, note)
-    slow = [(own + shared["linux"].busy) / (own + shared["mitosis"].busy) for own in REQUEST_NS]
-    yield row(PAPER["store-mitosis"], pt.Interval(*sorted(slow)), DEFINITION, MORE)
+    least, most = (PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most"))
+    yield PAPER.row("store-hydra", store_gain(guarded_store(False), guarded_store(True), least, most))
 
 
 def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> pt.Interval:
@@ -211,56 +135,25 @@ EXECUTION = 300.0  # s, section 5.5
 def figure_6(bench: Bench) -> Iterator[Row]:
     """1 GB filled on a node, read once in random order on another."""
     (many, pages), (lone, _) = traversal(bench), traversal(bench, costs=alone())
-    size = f"{pages >> 8} MiB on machine hydra-haswell"
-    note = (
-        f"{size}; every access waits for its walk, its data and its faults; an entry that this lone thread "
-        "copies costs what the link takes (1.5 ns); the interval reaches to what many threads at once pay"
-    )
-    for degree, kind in ((9, MODELLED), (0, DEFINITION)):
-        ours, most = lone[degree] / lone["mitosis"], many[degree] / many["mitosis"]
-        yield row(PAPER[f"traversal-{degree}"], pt.Interval(ours, ours, most), kind, note)
-    longer = sum(lone[degree] > lone[degree - 1] for degree in range(1, 10))
-    yield row(PAPER["traversal-monotone"], longer, DEFINITION, note)
+    ours, most = lone[9] / lone["mitosis"], many[9] / many["mitosis"]
+    yield PAPER.row("traversal-9", pt.Interval(ours, ours, most), size=pages >> 8)
 
 
 def figure_7(bench: Bench) -> Iterator[Row]:
     """A single thread and its data move; page tables were made where it started."""
     ns = migrated(bench)
-    note = (
-        "random reads, 64 per page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all "
-        "exposed"
-    )
-    yield row(PAPER["migrated-linux"], ns["linux"] / ns["mitosis"], DEFINITION, note)
-    yield row(PAPER["migrated-hydra"], ns[0] / ns[9], DEFINITION, note)
-    yield row(PAPER["migrated-prefetching"], ns[9] / ns["mitosis"], MODELLED, note)
+    yield PAPER.row("migrated-prefetching", ns[9] / ns["mitosis"])
 
 
 def figure_8(bench: Bench) -> Iterator[Row]:
-    """Loading and execution of Canneal."""
+    """Loading of Canneal, and its execution on 8 sockets from the public runs on 4."""
     ns = loading()
-    note = (
-        "one thread faults every page in; 0.4 us of zeroing per page, nothing of the program's own, which "
-        "would bring it nearer to 1"
-    )
-    yield row(PAPER["loading-mitosis"], ns["mitosis"] / ns["linux"], MODELLED, note)
-    yield row(PAPER["loading-hydra"], ns["hydra"] / ns["linux"], DEFINITION, NONE)
-    yield from execution()
-
-
-def execution() -> Iterator[Row]:
-    """Speed-ups of Canneal on 8 sockets from the public runs on 4."""
+    yield PAPER.row("loading-mitosis", ns["mitosis"] / ns["linux"])
     mitosis = pt.Interval(**{which: eight_sockets(name) for which, name in WIDE.items()})
     lazy = laziness()
-    hydra = mitosis.through(lambda value: value / lazy)
-    note = (
-        "from the public runs of Mitosis's Figure 9 on 4 sockets (interleaved, first-touch with balancing, "
-        "first-touch): what remote tables add, times 7/8 and the distances of 8 sockets; which of the three "
-        "Hydra's baseline is, its text does not say"
-    )
-    yield row(PAPER["execution-mitosis"], mitosis, REPLAYED, note)
-    yield row(PAPER["execution-hydra"], hydra, REPLAYED, note)
-    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread per socket"
-    yield row(PAPER["execution-lazy"], lazy, MODELLED, note)
+    yield PAPER.row("execution-mitosis", mitosis)
+    yield PAPER.row("execution-hydra", mitosis.through(lambda value: value / lazy))
+    yield PAPER.row("execution-lazy", lazy)
 
 
 def eight_sockets(name: str) -> float:
@@ -275,51 +168,27 @@ def eight_sockets(name: str) -> float:
 def laziness() -> float:
     """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
     machine = pt.load_machine("hydra-haswell")
-    gigabytes = PROGRAMS["Canneal"]
-    results = footprint(gigabytes, sharing(gigabytes / ENTRIES, PAPER["canneal-hydra"].value))
+    results = footprint(PROGRAMS["Canneal"], shared_by("Canneal"))
     lazy = results["hydra"].management_cycles - results["linux"].management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)
 
 
-# Hydra, Table 4 and its other statements on footprints.
+# Hydra, Table 4: footprints. Each socket of XSBench has all page tables (section 5.2): no prediction.
 
-PROGRAMS = {"Graph500": 160, "Btree": 110, "HashJoin": 145, "XSBench": 85, "Canneal": 110}  # GB, Table 3
-EVERYTHING = {"XSBench"}  # section 5.2: every page table is replicated on every socket
-CORES = 288
+PROGRAMS = {"Graph500": 160, "Btree": 110, "HashJoin": 145, "Canneal": 110}  # GB, Table 3
 
 
 def table_4(bench: Bench) -> Iterator[Row]:
-    """Page tables under Linux, Mitosis and Hydra, a replay at full size that touches each leaf table once."""
+    """Page tables under Hydra, a replay at full size that touches each leaf table once."""
     for program, gigabytes in PROGRAMS.items():
-        name = program.lower()
-        published_bytes = PAPER[f"{name}-hydra"].value
-        share = 1.0 if program in EVERYTHING else sharing(gigabytes / ENTRIES, published_bytes)
-        results = footprint(gigabytes, share)
-        note = "sizes of Table 3, all mapped by 4 KiB pages, GB as 2^30 bytes"
-        yield row(PAPER[f"{name}-linux"], gib(results["linux"]), DEFINITION, note)
-        yield row(PAPER[f"{name}-mitosis"], gib(results["mitosis"]), DEFINITION, note)
-        if program in EVERYTHING:
-            note = "every socket touches every leaf table, as section 5.2 says"
-            yield row(PAPER[f"{name}-hydra"], gib(results["hydra"]), DEFINITION, note)
-        else:
-            note = f"sharing fitted on this: each other socket touches {100 * share:.1f} % of leaf tables"
-            yield row(PAPER[f"{name}-hydra"], gib(results["hydra"]), FITTED, note)
-    yield from overheads()
+        share = shared_by(program)
+        ours = gib(footprint(gigabytes, share)["hydra"])
+        yield PAPER.row(f"{program.lower()}-hydra", ours, share=100 * share)
 
 
-def overheads() -> Iterator[Row]:
-    results = footprint(PROGRAMS["Canneal"], 0)
-    note = "8 bytes of leaf entry per page of 4 KiB, and the tables above it"
-    for design in ("linux", "mitosis"):
-        share = 100 * gib(results[design]) / PROGRAMS["Canneal"]
-        yield row(PAPER[f"overhead-{design}"], share, DEFINITION, note)
-
-
-def radixvm(bench: Bench) -> Iterator[Row]:
-    """A page table for each core."""
-    share = 100 * CORES / ENTRIES
-    note = "closed form: 288 copies of 8 bytes for each 4 KiB page, of memory that holds data"
-    yield row(PAPER["radixvm"], share, DEFINITION, note)
+def shared_by(program: str) -> float:
+    """Part of the leaf tables that each other socket has, from the published bytes."""
+    return sharing(PROGRAMS[program] / ENTRIES, PAPER[f"{program.lower()}-hydra"].value)
 
 
 FIGURES = {
@@ -328,12 +197,10 @@ FIGURES = {
     "Figure 6": figure_6,
     "Figure 7": figure_7,
     "Figure 8": figure_8,
-    "Figure 9": figure_9,
     "Figure 10": figure_10,
     "Figure 11": figure_11,
     "Figure 12": figure_12,
     "Figure 13": figure_13,
     "Figure 14": figure_14,
     "Table 4": table_4,
-    "section 7.0.3": radixvm,
 }

@@ -6,12 +6,12 @@ from functools import cache, partial
 import pandas as pd
 
 import ptanalyze as pt
-from ptanalyze_law.leave_one_out import basu, line, of_ports
 from ptanalyze_law.predict import Prediction, predict_placement, predict_walks
-from ptanalyze_law.prior import mean_run, ports
+from ptanalyze_law.prior import calibrated, mean_run, ports
 
 from .bench import Bench, Design
-from .row import LAW, MODELLED, Row, not_reproducible, published, row
+from .law_rows import basu, line
+from .row import LAW, MODELLED, NOT_REPRODUCIBLE, Row, published
 from .small_traces import GRAPHS, small_traces
 from .small_traces import PROGRAMS as TRACED
 
@@ -30,19 +30,6 @@ PROGRAMS: dict[str, str] = {
     "cc": "cc:kron17",
     "bc": "bc:kron17",
 }
-ORDERS_NOTE = (
-    "made by synth, {size} MiB that the thread of every node touches all over; prefetching with every copied "
-    "entry, as the kernels of 7.0 do"
-)
-WHY = (
-    "the histories count the building of the graph, in which most entries are copied, and threads that take "
-    "the next piece of work from all parts of the graph; ours is a kernel with static parts alone"
-)
-
-BY_BITS = (
-    "the kernel looks for accessed bits in copies, of 4 and 16 nodes, and its propagated entries are half of "
-    "its copied ones; ours are the entries that degree 9 copies beyond those of degree 0, on 8 nodes"
-)
 
 
 def orders(bench: Bench) -> Iterator[Row]:
@@ -50,23 +37,28 @@ def orders(bench: Bench) -> Iterator[Row]:
     size = bench.size(64 << 20, 16 << 20)
     compared = [("events", degree) for degree in BETWEEN] + [("entries_copied", FULL)]
     for program, pattern in PROGRAMS.items():
-        known = histories(program)
-        ours = counted(bench, pattern, None if program in GRAPHS else size)
+        graph = program in GRAPHS
+        known, ours = histories(program), counted(bench, pattern, None if graph else size)
         for what, degree in compared:
             said = "replica faults" if what == "events" else "entries copied"
-            title = f"{program}: {said}, degree {degree} over degree 0"
-            name = f"{program}-{what}-{degree}"
-            figure = PAPER.measured(name, "orders", title, "x", ratio(known, what, degree))
-            value = ratio(ours, what, degree)
-            if program in GRAPHS:
-                yield not_reproducible(figure, WHY, value)
-            else:
-                yield row(figure, value, MODELLED, ORDERS_NOTE.format(size=size >> 20))
-        if program in GRAPHS:
+            yield PAPER.measured(
+                f"{program}-{what}-{degree}",
+                "orders",
+                f"{program}: {said}, degree {degree} over degree 0",
+                "x",
+                ratio(known, what, degree),
+                ratio(ours, what, degree),
+                NOT_REPRODUCIBLE if graph else MODELLED,
+                "graphs" if graph else "orders",
+                size=size >> 20,
+            )
+        if graph:
             title = f"{program}: propagated entries never used, degree {FULL}"
-            figure = PAPER.measured(f"{program}-unused", "orders", title, "%", 100 * never_used(program))
-            unneeded = 1 - 1 / ratio(ours, "entries_copied", FULL)
-            yield not_reproducible(figure, BY_BITS, 100 * unneeded)
+            unneeded = 100 * (1 - 1 / ratio(ours, "entries_copied", FULL))
+            never = 100 * never_used(program)
+            yield PAPER.measured(
+                f"{program}-unused", "orders", title, "%", never, unneeded, NOT_REPRODUCIBLE, "accessed"
+            )
 
 
 def ratio(counts: pd.DataFrame, what: str, degree: int) -> float:
@@ -112,54 +104,53 @@ def events(result: pt.Result) -> dict[str, int]:
 
 # Ports on 4-socket Xeons, all 64 hyperthreads busy: run times by the law, from counters.
 
-NATIVE_LOCAL = "LP"
-WHERE = "4-socket Xeons, interleaved data"
-SHARED = "law, two hyperthreads share a page walker; nothing is fitted to these machines; "
-COUNTED = SHARED + "from linux' counters and the walk cycles of the policy's run"
-BOTH = SHARED + "from linux' and mitosis' counters and the walk cycles of the policy's run"
-ALONE = SHARED + "from linux' counters alone, 3 of 4 table reads remote, taken"
-
 
 def policies(bench: Bench) -> Iterator[Row]:
     """Cycles of linux over those of a policy with replicas, means of five runs."""
+    local = "LP"
     for workload, repeats in ports().items():
         run = {policy: mean_run(of) for policy, of in repeats.items()}
-        law = of_ports(workload, run["linux"])
-        one, two = law(), law(run["mitosis"], NATIVE_LOCAL)
-        alone = predict_placement(one, NATIVE_LOCAL)
-        every = 1 / basu(one, NATIVE_LOCAL)
-        yield beside(workload, "mitosis", "linux", run, alone, ALONE, basu=every)
+        law = calibrated("native-thin", workload, many=True, local=run["linux"], at="L:0.25,R:0.75")
+        one, two = law(), law(remote=run["mitosis"], placement=local)
+        alone = predict_placement(one, local)
+        yield speedup(workload, "mitosis", "linux", run, alone, "alone", basu=1 / basu(one, local))
         for policy in ("mitosis", "hydra", "wasp"):
-            walk = pt.law.counted(run[policy].walk, "run: walk cycles")
-            local, linux = (
-                pt.law.counted(getattr(run["linux"], of), f"run: {of}") for of in ("walk", "cycles")
+            walk, here, linux = (
+                pt.law.counted(count, "run: walk cycles, cycles")
+                for count in (run[policy].walk, run["linux"].walk, run["linux"].cycles)
             )
-            every = 1 / (1 + (walk - local) / linux)
-            yield beside(workload, policy, "linux, walks", run, predict_walks(one, walk), COUNTED, basu=every)
+            every = 1 / (1 + (walk - here) / linux)
+            found = predict_walks(one, walk)
+            yield speedup(workload, policy, "linux, walks", run, found, "walks", basu=every)
             if policy != "mitosis":
                 through = 1 / line(run["linux"], run["mitosis"], walk)
-                known = "linux, mitosis, walks"
-                yield beside(workload, policy, known, run, predict_walks(two, walk), BOTH, line=through)
+                found, known = predict_walks(two, walk), "linux, mitosis, walks"
+                yield speedup(workload, policy, known, run, found, "both", line=through)
 
 
-def beside(
+def speedup(
     workload: str,
     policy: str,
     known: str,
     run: dict[str, pt.law.MeasuredRun],
     found: Prediction,
     note: str,
-    basu: float | None = None,
-    line: float | None = None,
+    **rival: float,
 ) -> Row:
     """Row of a policy's speed-up in cycles."""
     linux = pt.law.counted(run["linux"].cycles, "run: cycles")
     low, middle, high = pt.law.counted(found.cycles, "prediction: cycles")
-    ours = pt.Interval(linux / high, linux / middle, linux / low)
-    title = f"{workload}: speed-up of {policy} in cycles, from {known}"
-    name = f"xeon-{workload}-{policy}-{known}".replace(", ", "-")
-    value = linux / pt.law.counted(run[policy].cycles, "run: cycles")
-    return row(PAPER.measured(name, WHERE, title, "x", value), ours, LAW, note, basu=basu, line=line)
+    return PAPER.measured(
+        f"xeon-{workload}-{policy}-{known}".replace(", ", "-"),
+        "4-socket Xeons, interleaved data",
+        f"{workload}: speed-up of {policy} in cycles, from {known}",
+        "x",
+        linux / pt.law.counted(run[policy].cycles, "run: cycles"),
+        pt.Interval(linux / high, linux / middle, linux / low),
+        LAW,
+        note,
+        **rival,  # type: ignore[arg-type]
+    )
 
 
 FIGURES = {

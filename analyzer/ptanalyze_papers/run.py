@@ -1,8 +1,9 @@
-"""Rows of all papers, or a selection."""
+"""Rows of all papers, or a selection, how far they are off, and how they are printed."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from statistics import mean, median
 from textwrap import wrap
 from typing import Any
 
@@ -11,23 +12,10 @@ from pandas import DataFrame
 import ptanalyze as pt
 
 from .bench import bench
-from .row import (
-    DEFINITION,
-    JUDGED,
-    KINDS,
-    WITHIN,
-    Paper,
-    Row,
-    Rows,
-    baselines,
-    published,
-    ratios,
-    rivals,
-    tally,
-)
+from .row import EVIDENCE, JUDGED, KINDS, LEAST_EFFECT, NOT_REPRODUCIBLE, Row, Rows, flat, published
 
-# paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
-PAPERS = {name: name for name in ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")}
+# a module of this package with FIGURES, {figure or table: function(bench) that yields Rows}, and their file
+PAPERS = ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")
 PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
@@ -36,8 +24,8 @@ def validate(
     wanted: str = "",
     quick: bool = False,
     progress: pt.process.Progress = None,
-) -> list[tuple[Paper, list[Row]]]:
-    """[(Paper, [Row])], an item per paper.
+) -> DataFrame:
+    """Table of row.flat, a row per published number.
 
     papers    names of PAPERS, all where empty
     wanted    keep rows whose place or quantity has this text, in any case
@@ -48,173 +36,196 @@ def validate(
         if name not in PAPERS:
             raise pt.UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, run) for name in papers or PAPERS for _, run in figures(name, wanted)]
-    rows_of: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     with bench(quick) as workshop:
         for done, (name, run) in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), "figures")
-            if name not in rows_of:  # figures of a paper share their captures
+            if name not in rows:  # figures of a paper share their captures
                 workshop.clear()
-            rows_of.setdefault(name, []).extend(row for row in run(workshop) if row.figure.says(wanted))
-    kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
+            rows.setdefault(name, []).extend(run(workshop))
+    for name, given in rows.items():
+        paper, names = published(name), {row.name for row in given}
+        missing = (of.name for of in paper.figure if of.kind == NOT_REPRODUCIBLE and of.name not in names)
+        given += map(paper.row, missing)
+    kept = [flat(row) for of in rows.values() for row in of if row.says(wanted)]
     if not kept:
         raise pt.UsageError(
             f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
         )
-    return kept
+    numbers = ("published", "low", "ours", "high", "error", "effect_error", "basu", "line")
+    return pt.columns.described(DataFrame(kept).astype(dict.fromkeys(numbers, float)))
 
 
 def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
     """[(title, function)] of a paper: for "Figure 2" or "Table 5" those, for "pr, ..." that one, else all."""
-    every: list[tuple[str, Rows]] = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
+    every: list[tuple[str, Rows]] = list(import_module(f".{name}", __package__).FIGURES.items())
     place, named = PLACE.match(wanted), wanted.partition(",")[0].casefold()
-    return [
-        figure for figure in every if (alike(figure[0], place) if place else figure[0].casefold() == named)
-    ] or every
+
+    def asked(title: str) -> bool:
+        there = PLACE.match(title)
+        if place is None or there is None:
+            return place is None and title.casefold() == named
+        return there[0].casefold() == place[0].casefold()
+
+    return [(title, run) for title, run in every if asked(title)] or every
 
 
-def alike(title: str, place: re.Match[str]) -> bool:
-    match = PLACE.match(title)
-    return match is not None and match[0].casefold() == place[0].casefold()
+# Errors of rows, summed up: only rows that could have failed are judged, and a prediction only once.
+
+WITHIN = (0.10, 0.25, 0.50)
+RIVALS = {"basu": "Basu", "line": "the line through two runs"}  # of the law
+
+
+def tally(table: DataFrame) -> dict[str, Any]:
+    """{quantity: count or share} of rows of `validate`.
+
+    rows, and a count per kind; judged: predictions that are judged, each once; within_10, within_25,
+    within_50: number of those by the error of the effect; no_error: judged without a relative error
+    (published 0), within nothing; mean_error, median_error, max_error: of the effect, absolute, None without
+    any; ratio_median_error: of ratios as such, for comparison with other work; intervals, inside: judged rows
+    whose number is an interval, and those that hold the published number; without_width: intervals from a
+    number to itself; width: the median interval's, of the published effect; bounds, bounds_held: of evidence,
+    never among the errors
+    """
+    judged = predictions(table)
+    errors = judged["effect_error"].abs().dropna().tolist()
+    plain = judged["error"].abs().dropna().tolist()
+    spans = judged[judged["inside"].notna()]
+    effect = (spans["published"] - (spans["unit"] == "x")).abs()
+    effect = effect.where(spans["unit"] != "x", effect.clip(lower=LEAST_EFFECT))
+    widths = ((spans["high"] - spans["low"]) / effect)[effect > 0].tolist()
+    bounds = table.loc[table["kind"].isin(EVIDENCE), "holds"].dropna().tolist()
+    return {
+        "rows": len(table),
+        **{kind: int((table["kind"] == kind).sum()) for kind in KINDS},
+        "judged": len(judged),
+        "no_error": len(judged) - len(errors),
+        **{f"within_{100 * share:.0f}": sum(e <= share for e in errors) for share in WITHIN},
+        **spread(errors),
+        "ratio_median_error": median(plain) if plain else None,
+        "intervals": len(spans),
+        "inside": sum(spans["inside"].tolist()),
+        "without_width": int((spans["low"] == spans["high"]).sum()),
+        "width": median(widths) if widths else None,
+        "bounds": len(bounds),
+        "bounds_held": sum(bounds),
+    }
+
+
+def predictions(table: DataFrame) -> DataFrame:
+    """The rows that are judged; of rows with one prediction, the one that it misses most.
+
+    Two figures of a paper often show one configuration, and one number of ours stands beside both. Equal
+    numbers for different configurations are predictions of their own.
+    """
+    judged = table[table["judged"]]
+    worst = judged["effect_error"].abs().fillna(float("inf")).sort_values(ascending=False, kind="stable")
+    alike = judged.loc[worst.index, ["paper", "prediction", "low", "ours", "high"]].duplicated()
+    return judged[~alike.sort_index()]
+
+
+def spread(errors: Sequence[float]) -> dict[str, float | None]:
+    """{mean, median, max} of absolute errors, None without any."""
+    of = (mean(errors), median(errors), max(errors)) if errors else (None,) * 3
+    return dict(zip(("mean_error", "median_error", "max_error"), of, strict=True))
+
+
+def rivals(table: DataFrame) -> list[dict[str, Any]]:
+    """[{who, rows, mean_error, median_error, max_error}]: the law and each of its rivals, in errors of the
+    effect on the rows that have it; empty without any."""
+    comparable = predictions(table)
+    comparable = comparable[comparable["error"].notna() & (comparable["published"] != 0)]
+    lines = []
+    for name, title in RIVALS.items():
+        same = comparable[comparable[name].notna()]
+        effect = (same["published"] - 1).abs().clip(lower=LEAST_EFFECT)
+        for who, ours in ((f"law, beside {title}", same["ours"]), (title, same[name])):
+            if len(same):
+                errors = ((ours - same["published"]) / effect).abs().tolist()
+                lines.append({"who": who, "rows": len(same), **spread(errors)})
+    return lines
 
 
 # Rows for people and for programs.
 
 
-def flat(row: Row) -> dict[str, pt.columns.Cell]:
-    """{column: value}: a flat row; error is a signed share, None without a published or own number."""
-    figure, ours = row.figure, row.ours
-    return {
-        "paper": figure.paper,
-        "name": figure.name,
-        "where": figure.where,
-        "quantity": figure.quantity,
-        "unit": figure.unit,
-        "bound": figure.bound,
-        "published": figure.value,
-        "read": figure.read,
-        "low": None if ours is None else ours.low,
-        "ours": None if ours is None else ours.middle,
-        "high": None if ours is None else ours.high,
-        "error": row.error,
-        "effect_error": row.effect_error,
-        "judged": row.counts,
-        "inside": row.inside if row.counts else None,
-        "holds": row.holds,
-        "kind": row.kind,
-        "prediction": row.prediction or figure.name,
-        "configuration_mean": row.mean,
-        "constant_speed_up": row.constant,
-        "basu": row.basu,
-        "line": row.line,
-        "note": row.note,
-    }
-
-
-def summary(results: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
+def summary(table: DataFrame) -> dict[str, object]:
     """Everything for programs: rows by paper, and their errors, by paper and over all."""
-    every = [row for _, rows in results for row in rows]
     papers = [
-        {"paper": paper.paper, "citation": paper.citation, "rows": [flat(row) for row in rows]} | counts(rows)
-        for paper, rows in results
+        {
+            "paper": paper,
+            "citation": citation(paper),
+            "rows": rows.astype(object).where(rows.notna(), None).to_dict("records"),
+            **counts(rows),
+        }
+        for paper, rows in table.groupby("paper", sort=False)
     ]
-    return {"papers": papers, **counts(every)}
+    return {"papers": papers, **counts(table)}
 
 
-def counts(rows: Sequence[Row]) -> dict[str, object]:
-    apart = {kind: tally(some) for kind, some in by_kind(rows).items()}
-    known = {"summary": tally(rows), "by_kind": apart, "ratios": tally(ratios(rows))}
-    return known | {"baselines": baselines(rows), "rivals": rivals(rows)}
+def counts(table: DataFrame) -> dict[str, object]:
+    return {"summary": tally(table), "by_kind": by_kind(table), "rivals": rivals(table)}
 
 
-def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """{kind: its rows} of what is judged, kinds without rows left out."""
-    found = {kind: [row for row in rows if row.kind == kind] for kind in JUDGED}
-    return {kind: some for kind, some in found.items() if some}
+def by_kind(table: DataFrame) -> dict[str, dict[str, Any]]:
+    """{kind: tally of its rows} of what is judged, kinds without such rows left out."""
+    apart = {kind: tally(table[table["kind"] == kind]) for kind in JUDGED}
+    return {kind: counted for kind, counted in apart.items() if counted["rows"]}
 
 
-def sections(
-    results: Sequence[tuple[Paper, list[Row]]], further: pt.columns.Section | None = None
-) -> Iterator[pt.columns.Section]:
+def citation(paper: str) -> str:
+    return published(paper.casefold()).citation
+
+
+def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.columns.Section]:
     """A sentence, errors by kind of evidence, rows by paper and figure with their notes, errors by paper."""
-    every = [row for _, rows in results for row in rows]
-    yield pt.columns.Section(lines=[sentence(every), ""])
-    judged = {kind: some for kind, some in by_kind(every).items() if tally(some)["judged"]}
-    apart = [close(kind, some) for kind, some in judged.items()]
+    yield pt.columns.Section(lines=[sentence(tally(table)), ""])
+    apart = [close(kind, counted) for kind, counted in by_kind(table).items() if counted["judged"]]
     if apart:
         yield pt.columns.Section("Errors by kind of evidence", apart, [EFFECT, ""])
-    for paper, rows in results:
-        could_fail = [row for row in rows if row.kind != DEFINITION]
-        notes = list(dict.fromkeys(row.note for row in could_fail if row.note))
-        lines = list(by_figure(could_fail, notes)) if could_fail else []
-        if left_out := len(rows) - len(could_fail):
-            lines += [
-                f"{pt.errors.plural(left_out, 'row')} left out that cannot fail, by definition: --csv has all"
-            ]
-        lines += ["", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
-        yield pt.columns.Section(f"{paper.paper}: {paper.citation}", [], lines)
-    named = [(paper.paper, rows) for paper, rows in results]
-    if len(named) > 1:
-        named.append(("all", every))
-        yield pt.columns.Section(
-            "Errors by paper", [close(*part) for name, rows in named for part in parts(name, rows)]
-        )
-    yield pt.columns.Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
-    beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
-    if beside:
-        yield pt.columns.Section("Beside two baselines, on the rows that have them", beside, [])
-    against = [{"paper": name, **compared(one)} for name, rows in named for one in rivals(rows)]
+    by_paper = list(table.groupby("paper", sort=False))
+    for paper, rows in by_paper:
+        notes = list(dict.fromkeys(note for note in rows["note"] if note))
+        lines = [*by_figure(rows, notes), "", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
+        yield pt.columns.Section(f"{paper}: {citation(paper)}", [], lines)
+    if len(by_paper) > 1:
+        by_paper.append(("all", table))
+        yield pt.columns.Section("Errors by paper", [close(name, tally(rows)) for name, rows in by_paper])
+    against = [
+        {"paper": name, "who": line["who"], "rows": line["rows"]}
+        | {f"{of} error": percent(line[f"{of}_error"]) for of in ("mean", "median", "max")}
+        for name, rows in by_paper
+        for line in rivals(rows)
+    ]
     if against:
         yield pt.columns.Section("The law beside its rivals, from the same runs", against, [])
-    if further is not None:
-        yield pt.columns.Section(lines=[""])
-        yield further
-
-
-def by_figure(rows: Sequence[Row], notes: list[str]) -> Iterator[str]:
-    """Lines of 80 columns: the place of a figure or table, and below it each quantity above its numbers."""
-    above = ""
-    yield NUMBER
-    yield numbers("published", "ours", "error", "kind (note)")
-    for row in rows:
-        if row.figure.where != above:
-            above = row.figure.where
-            yield above
-        yield from wrap(row.figure.quantity, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        yield numbers(*shown(row, notes))
-
-
-def numbers(published: str, ours: str, error: str, kind: str) -> str:
-    return f"    {published:<15} {ours:<22} {error:>8}  {kind}"
+    yield pt.columns.Section(lines=[""])
+    yield further
 
 
 WIDTH = 80  # columns of a first screen
 EFFECT = "- errors are relative to the effect, a ratio less 1, and count predictions that could have failed"
 NUMBER = "    error of a row: (ours - published) / published, relative to the number itself"
+LINE = "    {:<15} {:<22} {:>8}  {}"
 
 
-def sentence(rows: Sequence[Row]) -> str:
-    """How far the predictions among Rows are off, and how many there are."""
-    known = tally(rows)
-    judged, off = known["judged"], known["median_error"]
-    if not judged or off is None:
-        counts = f"{pt.errors.plural(len(rows), 'row')}, {pt.errors.plural(judged, 'prediction')}"
-        return f"No error to judge by: {counts}."
-    return (
-        f"Of {pt.errors.plural(judged, 'prediction')}, {known['within_10']} are within 10 % "
-        f"of the measured effect, {known['within_50']} within 50 %; the median error is {100 * off:.0f} %."
-    )
-
-
-def shown(row: Row, notes: list[str]) -> tuple[str, str, str, str]:
-    figure = row.figure
-    note = f" ({notes.index(row.note) + 1})" if row.note else ""
-    return (
-        f"{figure.bound} {plain(figure.value)} {figure.unit}".strip(),
-        "-" if row.ours is None else f"{plain(row.ours.middle)}{span(row.ours)}",
-        verdict(row),
-        f"{row.kind}{note}",
-    )
+def by_figure(table: DataFrame, notes: list[str]) -> Iterator[str]:
+    """Lines of 80 columns: the place of a figure or table, and below it each quantity above its numbers."""
+    above = ""
+    yield NUMBER
+    yield LINE.format("published", "ours", "error", "kind (note)")
+    for row in table.itertuples():
+        if row.where != above:
+            above = row.where
+            yield above
+        yield from wrap(row.quantity, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        ours = "-" if row.ours != row.ours else plain(row.ours)
+        if row.low < row.high:
+            ours += f" ({plain(row.low)}-{plain(row.high)})"
+        note = f" ({notes.index(row.note) + 1})" if row.note else ""
+        published = f"{row.bound} {plain(row.published)} {row.unit}".strip()
+        yield LINE.format(published, ours, verdict(row), f"{row.kind}{note}")
 
 
 def plain(value: float) -> str:
@@ -224,55 +235,35 @@ def plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def span(ours: pt.Interval) -> str:
-    return "" if ours.low == ours.high else f" ({plain(ours.low)}-{plain(ours.high)})"
-
-
-def verdict(row: Row) -> str:
-    if row.holds is not None:
+def verdict(row: Any) -> str:
+    if row.bound and row.ours == row.ours:
         return "holds" if row.holds else "does not hold"
-    missed = row.without_width and row.counts and not row.inside
-    return "-" if row.error is None else f"{100 * row.error:+z.1f} %" + ", no width" * missed
+    missed = row.inside is False and row.low == row.high
+    return "-" if row.error != row.error else f"{100 * row.error:+z.1f} %" + ", no width" * missed
 
 
-def kinds(name: str, rows: Sequence[Row]) -> dict[str, pt.columns.Cell]:
-    counted = tally(rows)
-    return {"paper": name, "rows": counted["rows"]} | {kind: counted[kind] for kind in KINDS}
+def sentence(counted: dict[str, Any]) -> str:
+    """How far the predictions among rows are off, and how many there are."""
+    judged, off = pt.errors.plural(counted["judged"], "prediction"), counted["median_error"]
+    if off is None:
+        return f"No error to judge by: {pt.errors.plural(counted['rows'], 'row')}, {judged}."
+    return (
+        f"Of {judged}, {counted['within_10']} are within 10 % of the measured effect, "
+        f"{counted['within_50']} within 50 %; the median error is {100 * off:.0f} %."
+    )
 
 
-def close(name: str, rows: Sequence[Row]) -> dict[str, pt.columns.Cell]:
-    counted = tally(rows)
-    within = {f"within {100 * s:.0f} %": counted[f"within_{100 * s:.0f}"] for s in (WITHIN[0], WITHIN[-1])}
+def close(name: str, counted: dict[str, Any]) -> dict[str, pt.columns.Cell]:
     return {
         "rows": name,
         "judged": counted["judged"],
-        **within,
-        "median error": share(counted["median_error"]),
+        "within 10 %": counted["within_10"],
+        "within 50 %": counted["within_50"],
+        "median error": percent(counted["median_error"]),
         "inside interval": f"{counted['inside']} of {counted['intervals']}",
-        "its median width": share(counted["width"]),
+        "its median width": percent(counted["width"]),
     }
 
 
-def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
-    """[(name, rows)]: all rows, and the ratios among them where there are any."""
-    return [(name, rows)] + [(f"{name}, ratios alone", some) for some in [ratios(rows)] if some]
-
-
-def compared(baseline: dict[str, Any]) -> dict[str, pt.columns.Cell]:
-    return {"who": baseline["who"], "rows": baseline["rows"]} | errors(baseline)
-
-
-def errors(counted: dict[str, Any]) -> dict[str, pt.columns.Cell]:
-    names = ("mean", "median", "max")
-    return {f"{n} error": share(counted[f"{n}_error"]) for n in names}
-
-
-def share(value: float | None) -> str:
+def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
-
-
-def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of flat, published figures beside ours: a missing number is NaN."""
-    plain = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
-    names = (*plain, "basu", "line")
-    return pt.columns.described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))

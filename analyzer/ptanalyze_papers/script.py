@@ -191,11 +191,11 @@ SPINNING_SOCKETS = 8
 
 
 def calls(
-    call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: pt.machine.Costs | None = None
+    call: str, spinning: tuple[int, int] = ALONE, costs: pt.machine.Costs | None = None
 ) -> dict[str, float]:
-    """{design: ns per call}, of a call that changes `pages` entries of 4 KiB pages.
+    """{design: ns per call}, of a call that changes the entry of a 4 KiB page.
 
-    call  "mmap", "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
+    call  "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
     thread has a page of its own, in a leaf table of its own.
     """
     near, far = spinning
@@ -206,23 +206,14 @@ def calls(
     script.mmap(0, TARGET, SPINNING_REGION)
     script.touch(0, TARGET + SPINNING_REGION - 1)
     for turn in range(LOOPS):
-        loop(script, call, pages, turn)
+        script.touch(0, TARGET)
+        if call == "mprotect":  # read-only and writable by turns, so that each call changes something
+            script.mprotect(0, TARGET, 1, prot=READ_WRITE if turn % 2 else READ)
+        else:
+            script.munmap(0, TARGET, 1)
+            script.mmap(0, TARGET, 1)
     results = script.replay(DESIGNS, costs=costs)
     return {name: ns_of(result, call) for name, result in results.items()}
-
-
-def loop(script: Script, call: str, pages: int, turn: int) -> None:
-    """The range is mapped before and after; except for mmap it has entries at the call.
-
-    mprotect makes it read-only and writable by turns, so that each call changes something.
-    """
-    if call != "mmap":
-        script.touch(0, TARGET + np.arange(pages))
-    if call == "mprotect":
-        script.mprotect(0, TARGET, pages, prot=READ_WRITE if turn % 2 else READ)
-        return
-    script.munmap(0, TARGET, pages)
-    script.mmap(0, TARGET, pages)
 
 
 def ns_of(result: pt.Result, call: str) -> float:

@@ -22,7 +22,7 @@ import pandas as pd
 
 import ptanalyze as pt
 
-from .row import TRACED, Row, published, row
+from .row import TRACED, Row, published
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -42,11 +42,6 @@ SERIES = {  # of runs on one machine at one time: file, and how it names the mac
     "Xeon, earlier": ("ports-more-runs.csv", {"xeon": XEON}),
 }
 DATA = {0: "data by first touch", 1: "interleaved data"}
-NOTE = "from a trace of {walks:.1f} M walks, replayed as of a run {scale} times as large"
-REPEATED = (
-    "; runs measured: {} of linux, {} of the policy ({where}: a tenth of the pairs of runs of one kernel "
-    "differ by {most:.2g} % or more)"
-)
 
 
 class Replayed(NamedTuple):
@@ -161,17 +156,26 @@ def pairs() -> Iterator[Pair]:
 def small_traces(program: str, _: Bench) -> Iterator[Row]:
     """Row of every pair of a program."""
     apart = noise().set_index(["series", "data"])["most"]
-    for one, series, data, policy, speedup, runs in pairs():
-        if one.program != program:
-            continue
-        what = ", ".join(filter(None, (one.program, one.input)))
-        said = f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}"
-        name = "-".join(["small", series, one.program, one.input, str(data), policy]).replace(" ", "-")
-        note = NOTE.format(walks=one.walks / 1e6, scale=one.scale)
-        note += REPEATED.format(*runs, where=f"{series}, {DATA[data]}", most=100 * apart[series, DATA[data]])
-        yield row(
-            PAPER.measured(name, "small traces", said, "x", speedup), predicted(one, bool(data)), TRACED, note
-        )
+    for one, series, data, policy, speedup, (base, runs) in pairs():
+        if one.program == program:
+            what = ", ".join(filter(None, (program, one.input)))
+            yield PAPER.measured(
+                "-".join(["small", series, program, one.input, str(data), policy]).replace(" ", "-"),
+                "small traces",
+                f"{what}, {DATA[data]}, {series}: speed-up of {policy.capitalize()}",
+                "x",
+                speedup,
+                predicted(one, bool(data)),
+                TRACED,
+                "small-trace",
+                walks=one.walks / 1e6,
+                scale=one.scale,
+                base=base,
+                runs=runs,
+                series=series,
+                data=DATA[data],
+                most=100 * apart[series, DATA[data]],
+            )
 
 
 Key: TypeAlias = tuple[str, str, str, str, int, str]

@@ -1,8 +1,6 @@
-"""Plots of our results beside published figures: ratios row by row, and throughput around a migration."""
+"""Plot of our results beside published figures, row by row."""
 
-import numpy as np
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from pandas import DataFrame
@@ -15,7 +13,6 @@ KINDS = {  # ptanalyze_papers.row.KINDS: colour, whether it is evidence
     "modelled": (pt.style.ORANGE, True),
     "traced small": (pt.style.SKY, True),
     "fitted": (pt.style.PURPLE, False),
-    "by definition": (pt.style.GREY, False),
     "not reproducible": (pt.style.VERMILION, False),
 }
 BANDS = ((0.25, "#eeeeee", "within 25 %"), (0.05, "#cccccc", "within 5 %"))
@@ -31,7 +28,7 @@ def validation(table: DataFrame) -> Figure:
     Up to 40 rows have a line each, with bars for our intervals; more have a line per paper and kind of row.
     Rows without a ratio (bounds, published zeros, no number of ours) are counted below; ratios beyond a
     factor of 4 are at the edge.
-    table    of ptanalyze_papers.run.published_frame, as `ptanalyze validate` prints it
+    table    of ptanalyze_papers.run.validate, as `ptanalyze validate` prints it
     columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
     """
     rows = table[(table["bound"] == "") & (table["published"] > 0) & (table["ours"] > 0)]
@@ -74,57 +71,3 @@ def headline(table: DataFrame) -> str:
     errors = evidence["error"].abs()
     text = f"{len(evidence)} rows that can fail: median error {100 * errors.median():.1f} %"
     return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
-
-
-# Throughput over time after a migration, published and predicted: vMitosis, Figure 6.
-
-PUBLISHED, PREDICTED = "published", "predicted"
-BEFORE = -100.0  # s: what is shown of the time before the move
-
-
-@pt.style.styled
-def throughput(table: DataFrame) -> Figure:
-    """Throughput over that before the move, a panel per line of the paper's figure that has samples.
-
-    Black: the paper's samples. Blue, with a band for the cost file's assumptions: ours.
-    table    vmitosis_moved.samples
-    columns  variant, title, source (published or predicted), seconds (since the move), share, low, high
-    """
-    both = {name: of for name, of in table.groupby("variant", sort=False) if of["source"].nunique() == 2}
-    pt.style.must_have(both, "no line is both published and predicted", "keep the rows of both sources")
-    rows = -(-len(both) // 2)
-    figure = pt.style.new_figure(3 * rows + 1)
-    panels = np.atleast_1d(figure.subplots(rows, 2, sharex=True, sharey=True)).ravel()
-    for axis, (name, of) in zip(panels, both.items(), strict=False):
-        draw_throughput(axis, of)
-        axis.set_title(f"{name}: {of['title'].iloc[0]}", loc="left")
-        axis.set(xlabel="s since the move", ylabel="% of the throughput before")
-        axis.label_outer()
-    for axis in panels[len(both) :]:
-        axis.set_visible(False)
-    lasts = table[table["variant"].isin(list(both))].groupby("source")["seconds"].max()
-    panels[0].set(xlim=(BEFORE, lasts.min()), ylim=(0, 112))
-    panels[0].legend(loc="lower right")
-    means, worst = zip(*map(distances, both.values()), strict=True)
-    text = (
-        f"Predicted throughput is {100 * np.mean(means):.0f} points of the throughput before the move off "
-        f"the published samples on average, at most {100 * max(worst):.0f}"
-    )
-    return pt.style.finish(figure, table, text)
-
-
-def draw_throughput(axis: Axes, of: DataFrame) -> None:
-    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
-    axis.plot(paper["seconds"], 100 * paper["share"], color=pt.style.BLACK, linewidth=1, label=PUBLISHED)
-    axis.plot(ours["seconds"], 100 * ours["share"], "--", color=pt.style.BLUE, linewidth=1.8, label=PREDICTED)
-    axis.fill_between(ours["seconds"], 100 * ours["low"], 100 * ours["high"], color=pt.style.BLUE, alpha=0.15)
-
-
-def distances(of: DataFrame) -> tuple[float, float]:
-    """(mean over time, largest) distance of the lines at the published samples after the move that ours
-    reaches; samples of equal work take longer where they are slow."""
-    ours, paper = of[of["source"] == PREDICTED], of[of["source"] == PUBLISHED]
-    paper = paper[(paper["seconds"] > 0) & (paper["seconds"] <= ours["seconds"].max())]
-    there = ours["share"].to_numpy()[np.searchsorted(ours["seconds"], paper["seconds"])]
-    distance = np.abs(there - paper["share"].to_numpy())
-    return float(np.average(distance, weights=np.diff(paper["seconds"], prepend=0))), float(distance.max())

@@ -8,13 +8,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import pandas as pd
 from msgspec.structs import replace
-from pandas import DataFrame, concat
 
 import ptanalyze as pt
 
 from .bench import Bench, Design, bench
-from .row import DEFINITION, MODELLED, Figure, Row, row
-from .row import published as row_published
+from .row import MODELLED, Row, published
 from .wide import GIB, MIB
 
 # Throughput over time around a migration, and its figures: of published samples as of ours.
@@ -72,7 +70,7 @@ def moved(curve: Curve) -> Moved:
     return Moved(100 * drop, 100 * max(1 - low / drop, 0.0), 100 * end, float(recover))
 
 
-def published(config: str) -> Curve:
+def published_curve(config: str) -> Curve:
     """Curve of a configuration of vMitosis, Figure 6, from the artifact: samples of equal work."""
     rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "vmitosis-figure-6.csv")
     rows = rows[rows["config"] == config]
@@ -129,7 +127,7 @@ def paces(seconds: float, mib: float, scan_mib: float) -> Iterator[Pace]:
     yield Pace(one_pass(settled, mib, scan_mib), settled)
 
 
-PAPER = row_published("vmitosis")
+PAPER = published("vmitosis")
 MACHINE = "vmitosis-cascade-lake"
 DATASET, SCALE, THREADS = 30 * GIB, 240, 48  # section 4.3; a thread per hardware thread of the socket
 SECONDS, MOVED, WINDOWS, ACCESSES = 750, 150, 150, 3_000_000
@@ -156,30 +154,19 @@ VARIANTS = {
     "RRIE": Variant("visible", ("vmitosis-migrate", {"layers": "ept"}), "ePT migrates"),
     "RRIG": Variant("visible", ("vmitosis-migrate", {"layers": "gpt"}), "gPT migrates"),
     "RRIM": Variant("visible", ("vmitosis-migrate", {"layers": "both"}), "both migrate"),
-    "IR": Variant("visible", ("vmitosis-replicate", {}), "replicated before"),
     "O-RI": Variant("oblivious", ("linux", {}), "NUMA-oblivious, nothing migrates with the data"),
-    "O-RIM": Variant("oblivious", ("vmitosis-migrate", {"layers": "ept"}), "NUMA-oblivious, ePT migrates"),
     "O-IR": Variant("oblivious", ("vmitosis-replicate", {"layers": "ept"}), "NUMA-oblivious, ePT replicated"),
 }
 CURVES = ("RRI", "RRIG", "RRIM", "O-IR")  # of which the artifact has samples
 AT_EACH_PACE = (*CURVES, "O-RI")  # replays have linux among their policies
-TEXT = {"restored-none": "RRI", "restored-ept": "RRIE", "restored-gpt": "RRIG", "restored-both": "RRIM"}
-ALL_LOCAL = ("RRIM", "IR", "O-RIM", "O-IR")  # in the end, whatever the model says
+TEXT = {"restored-none": "RRI", "restored-ept": "RRIE", "restored-gpt": "RRIG"}
+ALL_LOCAL = ("RRIM", "O-IR")  # in the end, whatever the model says: no prediction
 QUANTITIES = {
     "drop": ("throughput 10 to 70 s after the move, of that before", "%"),
     "dip": ("second dip, below the drop", "%"),
     "end": ("throughput in the last third, of that before", "%"),
     "recover": ("time from the move to 90 % of the last third", "s"),
 }
-NOTE = (
-    "made by synth and moved: 30 GB 1 : 240, 48 threads at uniform addresses that wait outside walks for a "
-    "DRAM read of their data, to another socket after 150 s; latencies with interference; 256 MiB of data "
-    "marked every 0.51 s, after a pass of 203 s that only learns where the threads are: Linux' scan period "
-    "by its own rules after five minutes of queries (interval: 120 s, then every 0.3 s; 203 s, then every "
-    "1.69 s); each page that moves is shot down alone: each IPI of a guest is a VM exit of the sender, each "
-    "of a host one of the vCPU that it interrupts"
-)
-LOCAL = "every table is local in the end: that it is as fast as before is taken for granted"
 
 
 def figure_6_modelled(bench: Bench) -> Iterator[Row]:
@@ -187,62 +174,38 @@ def figure_6_modelled(bench: Bench) -> Iterator[Row]:
     if bench.quick:
         return
     for name, variant in TEXT.items():
-        yield judged(PAPER[name], variant, "end")
+        yield PAPER.row(
+            name, figures(variant)["end"], kind=MODELLED, note="moved", prediction=f"end of {variant}"
+        )
     lost = figures("O-RI")["end"].through(lambda kept: 100 - kept)
-    yield row(PAPER["oblivious-drop"], lost, MODELLED, NOTE)
-    yield judged(PAPER["oblivious-restored"], "O-RIM", "end")
+    yield PAPER.row("oblivious-drop", lost, kind=MODELLED, note="moved")
     for variant in CURVES:
-        measured = moved(published(variant))._asdict()
+        measured = moved(published_curve(variant))._asdict()
         for name, (quantity, unit) in QUANTITIES.items():
-            where = f"Figure 6, section 4.3 ({'6b' if variant.startswith('O') else '6a'})"
-            title = f"{quantity}: {VARIANTS[variant].title} ({variant})"
-            figure = PAPER.measured(f"moved-{variant}-{name}", where, title, unit, measured[name])
-            yield judged(figure, variant, name)
-
-
-def judged(figure: Figure, variant: str, name: str) -> Row:
-    """Row of a Figure; the end of a variant whose tables are all local is no evidence. Until its tables move
-    each variant is Linux: they have one drop."""
-    what = name if name == "drop" else f"{name} of {variant}"
-    if name == "end" and variant in ALL_LOCAL:
-        return row(figure, figures(variant)[name], DEFINITION, LOCAL)
-    return row(figure, figures(variant)[name], MODELLED, NOTE, prediction=what)
-
-
-def samples() -> DataFrame:
-    """Published and predicted curves: variant, title, source, seconds since the move, share of the throughput
-    before, and low and high of it by the assumptions (published: the share itself)."""
-    parts = []
-    for name, variant in VARIANTS.items():
-        middle, *corners = predicted()[name]
-        every = np.array([middle.share, *(one.share for one in corners)])
-        bounds = {"low": every.min(axis=0), "high": every.max(axis=0)}
-        parts.append(sampled(middle, name, variant.title, "predicted") | bounds)
-        if name in CURVES:
-            known = published(name)
-            bounds = {"low": known.share, "high": known.share}
-            parts.append(sampled(known, name, variant.title, "published") | bounds)
-    rows = concat([DataFrame(part) for part in parts], ignore_index=True)
-    return pt.columns.described(rows, [pt.columns.Finding("replayed", NOTE)], {"machine": MACHINE})
-
-
-def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, object]:
-    """Columns of `samples`."""
-    known = {"variant": name, "title": title, "source": source}
-    return {**known, "seconds": curve.seconds, "share": curve.share}
+            if name == "end" and variant in ALL_LOCAL:
+                continue
+            yield PAPER.measured(
+                f"moved-{variant}-{name}",
+                f"Figure 6, section 4.3 ({'6b' if variant.startswith('O') else '6a'})",
+                f"{quantity}: {VARIANTS[variant].title} ({variant})",
+                unit,
+                measured[name],
+                figures(variant)[name],
+                MODELLED,
+                "moved",
+                # until its tables move each variant is Linux: they have one drop
+                prediction=name if name == "drop" else f"{name} of {variant}",
+            )
 
 
 @cache
 def figures(variant: str) -> dict[str, pt.Interval]:
     """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout, and
     over the paces of NUMA balancing."""
-    middle, *corners = (moved(curve)._asdict() for curve in predicted()[variant])
-    return {name: spanned([middle[name], *(one[name] for one in corners)]) for name in Moved._fields}
-
-
-def spanned(values: list[float]) -> pt.Interval:
-    """Interval of several values, the first of which is the middle."""
-    return pt.Interval(min(values), values[0], max(values))
+    curves = zip(*map(moved, predicted()[variant]), strict=True)
+    return {
+        name: pt.Interval(min(of), of[0], max(of)) for name, of in zip(Moved._fields, curves, strict=True)
+    }
 
 
 @cache

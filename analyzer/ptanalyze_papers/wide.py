@@ -96,7 +96,7 @@ def slower(result: pt.Result) -> pt.Interval:
 
 # A thread on another node than that which filled memory walks through it (Hydra, sections 5.3 and 5.4).
 
-DEGREES = tuple(range(10))
+MOST = 9  # degree of prefetching: a table page
 VISITS = 64
 MAIN = 0
 
@@ -110,11 +110,13 @@ def alone() -> pt.machine.Costs:
     return msgspec.structs.replace(costs, pte_copy_ns=1.5)
 
 
-def traversal(bench: Bench, costs: pt.machine.Costs | None = None) -> tuple[dict[str | int, float], int]:
+def traversal(
+    bench: Bench, costs: pt.machine.Costs | None = None, degrees: Sequence[int] = (MOST,)
+) -> tuple[dict[str | int, float], int]:
     """({design: ns}, pages) of 1 GiB: each once, in random order, from node 1; filled and mapped from node 0.
 
     Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
-    faults that copy entries. Designs are "mitosis" and 0 ... 9, Hydra's degree of prefetching.
+    faults that copy entries. Designs are "mitosis" and Hydra's degrees of prefetching.
     costs  None: the machine's
     """
     size = bench.size(GIB, GIB >> 5)
@@ -124,7 +126,7 @@ def traversal(bench: Bench, costs: pt.machine.Costs | None = None) -> tuple[dict
     )  # fmt: skip
     machine, pages = pt.load_machine("hydra-haswell"), size // PAGE
     data = machine.latency.idle[1][MAIN]
-    results = replays(bench, capture, machine, costs=costs)
+    results = replays(bench, capture, machine, degrees, costs=costs)
     return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
 
 
@@ -142,7 +144,7 @@ def migrated(bench: Bench) -> dict[str | int, float]:
     )  # fmt: skip
     machine = with_caches(pt.load_machine("hydra-haswell"), size / (128 * GIB))
     data = machine.latency.idle[1][1]
-    results = replays(bench, capture, machine, (0, 9), contended=True)
+    results = replays(bench, capture, machine, (MOST,), contended=True)
     return {name: waiting(result, machine) / accesses + data for name, result in results.items()}
 
 
@@ -156,9 +158,9 @@ def with_caches(machine: pt.Machine, factor: float) -> pt.Machine:
 
 
 def replays(
-    bench: Bench, capture: pt.Capture, machine: pt.Machine, degrees: Sequence[int] = DEGREES, **how: Any
+    bench: Bench, capture: pt.Capture, machine: pt.Machine, degrees: Sequence[int], **how: Any
 ) -> dict[str | int, pt.Result]:
-    """{design: Result}: linux, mitosis, and Hydra with each degree of prefetching."""
+    """{design: Result}: linux, mitosis, and Hydra with degrees of prefetching."""
     asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
     results = bench.replay(capture, asked, machine, baseline="linux", cold=True, **how)
     return dict(zip(("linux", "mitosis", *degrees), results.values(), strict=True))

@@ -115,7 +115,7 @@ def test_the_manual_says_what_each_command_draws_with_which_function():
     told = [name for command, _, _ in rows for name in re.findall(r"`([^`]+)`", command)]
     assert {*told} == DRAWN
     functions = {name for _, _, functions in rows for name in re.findall(r"`(\w+)`", functions)}
-    assert functions == {*plots.__all__, "prediction_plot", "validation", "throughput"} - {"save"}
+    assert functions == {*plots.__all__, "prediction_plot", "validation"} - {"save"}
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,6 @@ NATIVE_EXAMPLES = {
     "timeline": "NATIVE -p hydra --windows 3",
     "policies": "",
     "machines": "",
-    "predict": "--statistics",
 }
 del NATIVE_EXAMPLES["fragmentation"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from licences import PROJECT, normal
 from pages import DOCS
-from worked_examples import FIGURES, section
+from worked_examples import FIGURES, rows_of, section
 
 from captures import write_bits
 from ptanalyze import __version__
@@ -18,7 +18,6 @@ from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.snapshot import read_tree
 from ptanalyze.formats.trace import ENDED, read_trace
-from ptanalyze_papers.run import flat, validate
 
 # The tables of the formats page are the formats: the bundled captures are decoded by them.
 
@@ -154,7 +153,7 @@ def test_worked_examples_are_what_validate_says():
     assert [f"## {paper}, {one}" for paper, (_, figures) in FIGURES.items() for one in figures] == re.findall(
         r"^## .+$", page, re.MULTILINE
     )
-    rows = [flat(row) for _, found in validate(("vmitosis",), "Figure 1,") for row in found]
+    rows = rows_of("vmitosis", "Figure 1")
     assert len(rows) > 20 and section("vmitosis", "Figure 1", rows) in page
 
 

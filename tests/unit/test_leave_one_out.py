@@ -1,21 +1,19 @@
 """The published runs: where they are from, and what is fitted on them."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+from analyzer.bench import leave_one_out as loo
+from analyzer.bench.leave_one_out import leave_one_out, summary
 
 import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.law import MeasuredRun, placement
-from ptanalyze_law import leave_one_out as loo
 from ptanalyze_law import prior
 from ptanalyze_law.assumed import overlap, prior_of
 from ptanalyze_law.closed_forms import exposed_share
-from ptanalyze_law.leave_one_out import leave_one_out, summary
 from ptanalyze_law.prior import fitted, mean_run, observations, ports, reference, runs
 
 # What is fitted on the published runs, and how well workloads left out are predicted.
@@ -172,10 +170,6 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(published_are
         ("thin-2D-4K", loo.WALKED_TWICE, 0.0043, 0.013, 0.9),
         ("thin-1D-4K", loo.WALKED_TWICE, 0.024, 0.047, 0.8),
         ("native-thin", loo.WALKED_TWICE, 0.0106, 0.029, 0.8),
-        ("thin-2D-4K", loo.ONE_RUN + loo.ELSEWHERE, 0.087, 0.335, 0.9),
-        ("thin-2D-4K", loo.TWO_RUNS + loo.ELSEWHERE, 0.087, 0.335, 0.9),
-        ("native-thin", loo.ONE_RUN + loo.ELSEWHERE, 0.073, 0.19, 0.8),
-        ("native-thin", loo.TWO_RUNS + loo.ELSEWHERE, 0.106, 0.215, 0.9),
     ],
 )
 def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family, method, mean, worst, inside):
@@ -190,30 +184,6 @@ def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family,
 def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, law, rival):
     ours, theirs = (errors.loc[(family, name, "any")] for name in (law, rival))
     assert ours["points"] == theirs["points"] and ours["mean"] <= theirs["mean"]
-
-
-@pytest.mark.parametrize("family", prior.FAMILIES)
-def test_what_was_seen_on_a_machine_is_left_out_with_it(monkeypatch, family):
-    here = next(families for families in prior.MACHINES if family in families)
-    before = fitted(family, "gups", elsewhere=True)
-    kept = {name: observations(name) for name in prior.FAMILIES}
-    for other in (True, False):
-        monkeypatch.setattr(
-            prior,
-            "observations",
-            lambda name, other=other: (
-                tuple(replace(o, share=o.share / 2, contention=o.contention * 3) for o in kept[name])
-                if (name in here) == other
-                else kept[name]
-            ),
-        )
-        fitted.cache_clear()
-        try:
-            found = fitted(family, "gups", elsewhere=True)
-            names = ("dram_share", "anywhere", "contention")
-            assert all(getattr(found, name) == getattr(before, name) for name in names) == other
-        finally:
-            fitted.cache_clear()
 
 
 def test_runs_whose_counters_contradict_their_placement_are_told_apart_and_stay_in(table, errors):

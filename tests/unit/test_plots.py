@@ -19,7 +19,7 @@ from ptanalyze.show import plots
 from ptanalyze.show.plots import PIXELS, extents, gains, pixels, vma_name
 from ptanalyze.show.style import CLASSES, NODES, SERIES, broken, node_colours, policy_labels
 from ptanalyze_law.prediction_plot import prediction_plot
-from ptanalyze_papers.run import flat, published_frame, validate
+from ptanalyze_papers.run import validate
 from ptanalyze_papers.validation_plots import validation
 from strategies import Page, build_snapshot
 
@@ -74,8 +74,7 @@ def untraced(place):
 
 @pytest.fixture(scope="module")
 def published():
-    compared = validate(("vmitosis",), "Figure 1", quick=True)
-    return published_frame([flat(row) for _, rows in compared for row in rows])
+    return validate(("vmitosis",), "Figure 1", quick=True)
 
 
 def title(figure):

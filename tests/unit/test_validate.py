@@ -1,6 +1,7 @@
 """`validate`: its arithmetic, and its rows on Hydra, PTEMagnet and ports of other policies."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,70 +15,53 @@ from ptanalyze_papers import hydra, ports, ptemagnet, small_traces, wide
 from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import bench
 from ptanalyze_papers.ports import FIGURES
-from ptanalyze_papers.row import Figure, baselines, published, row, tally
-from ptanalyze_papers.run import PAPERS, figures, validate
+from ptanalyze_papers.row import Paper, Row, flat, published
+from ptanalyze_papers.run import PAPERS, figures, tally, validate
 from ptanalyze_papers.script import TOP, Holes, Script
 from ptanalyze_synth.process import START, new_group
 
-LAW, REPLAYED, MODELLED, TRACED, FITTED, DEFINITION, NOT_REPRODUCIBLE = files.KINDS
+LAW, REPLAYED, MODELLED, TRACED, FITTED, NOT_REPRODUCIBLE = files.KINDS
 
 # `validate`: the arithmetic of rows, what counts as evidence, and files of published figures.
 
 
-def figure(value=10.0, bound="", name="one"):
-    return Figure(name=name, where="Figure 1", quantity="q", unit="x", value=value, bound=bound, paper="P")
+def row(ours, kind, value=10.0, bound="", name="one", **more):
+    figure = Row(
+        name=name, where="Figure 1", quantity="q", unit="x", value=value, bound=bound, kind=kind, note=""
+    )
+    paper = Paper(paper="P", title="T", citation="C", figure=(figure,))
+    return paper.row(name, ours, **more)
 
 
-def percent(value):
-    return Figure(name="s", where="Figure 1", quantity="q", unit="%", value=value, paper="P")
+def tallied(*rows):
+    return tally(pd.DataFrame([flat(row) for row in rows]))
 
 
-@given(st.lists(st.sampled_from([FITTED, DEFINITION]), max_size=8))
-def test_rows_that_are_no_evidence_change_no_statistic(kinds):
-    evidence = [
-        row(figure(), 10.4, REPLAYED),
-        row(figure(), 8, MODELLED),
-        row(figure(9, "at most"), 8, REPLAYED),
-    ]
-    others = [row(figure(), 10, kind, "why", mean=10, constant=10) for kind in kinds]
-    others += [row(figure(9, "at least"), 10, kind, "why") for kind in kinds]
-    alone, together = tally(evidence), tally(evidence + others)
+def test_fitted_rows_change_no_statistic():
+    evidence = [row(10.4, REPLAYED), row(8, MODELLED), row(8, REPLAYED, 9, "at most")]
+    alone, together = (
+        tallied(*evidence),
+        tallied(*evidence, row(10, FITTED, 9), row(10, FITTED, 9, "at least")),
+    )
     counted = {"rows", *files.KINDS}
     assert {k: v for k, v in alone.items() if k not in counted} == {
         k: v for k, v in together.items() if k not in counted
     }
-    assert baselines(others) == []
 
 
 def test_a_prediction_that_stands_in_two_figures_counts_once_by_its_larger_error():
-    rows = [row(figure(1.2, name=name), 1.3, REPLAYED, prediction="p") for name in ("a", "b")]
-    rows.append(row(figure(1.1, name="c"), 1.3, REPLAYED, prediction="p"))
-    found = tally([*rows, row(figure(1.2), 1.31, REPLAYED)])
+    rows = [row(1.3, REPLAYED, 1.2, name=name, prediction="p") for name in ("a", "b")]
+    rows.append(row(1.3, REPLAYED, 1.1, name="c", prediction="p"))
+    found = tallied(*rows, row(1.31, REPLAYED, 1.2))
     assert (found["rows"], found["judged"], found["max_error"]) == (4, 2, pytest.approx(2.0))
 
 
-def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
-    rows = [
-        row(percent(10), 11, REPLAYED, mean=15, constant=20),
-        row(percent(10), 10, REPLAYED, mean=15),
-        row(percent(10), 10, FITTED, mean=10, constant=10),
-        row(percent(0), 0, REPLAYED, mean=1, constant=1),
-    ]
-    found = {one["who"]: one for one in baselines(rows)}
-    assert [found[who]["mean_error"] for who in ("ours", "configuration mean", "constant speed-up")] == [
-        pytest.approx(0.1), pytest.approx(0.5), pytest.approx(1.0),
-    ]  # fmt: skip
-    assert {one["rows"] for one in found.values()} == {1}
-
-
 def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
-    rows = [
-        row(figure(np.float64(10)), Interval(*ends), REPLAYED)
-        for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
-    ]
-    fitted = row(figure(10), Interval(9, 10, 11), FITTED)
-    found = tally([*rows, fitted])
+    ends = ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
+    rows = [row(Interval(*each), REPLAYED, np.float64(10)) for each in ends]
+    found = tallied(*rows, row(Interval(9, 10, 11), FITTED), row(10, REPLAYED))
     assert (found["intervals"], found["inside"], found["without_width"]) == (3, 2, 1)
+    assert found["width"] == pytest.approx(1 / 9)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -86,7 +70,7 @@ def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
     assert paper.citation and paper.title
     for one in paper.figure:
         assert one.where.startswith(("Figure ", "Figures ", "Table ", "section ", "sections ", "poster")), one
-        assert one.quantity and one.unit and one.paper == paper.paper
+        assert one.quantity and one.unit and one.kind in files.KINDS and one.note
 
 
 def test_a_paper_and_a_row_that_are_not_there_are_refused():
@@ -167,15 +151,11 @@ def test_holes_give_the_highest_room_and_never_what_is_taken(turns):
 
 def test_what_the_cost_file_is_derived_from_is_called_fitted_and_met():
     rows = [row for figure in (hydra.figure_1, hydra.figure_10) for row in figure(None)]
-    fitted = {row.figure.name: row for row in rows if row.kind == FITTED}
+    fitted = {row.name: row for row in rows if row.kind == FITTED}
     assert set(fitted) == {
         "mprotect-linux", "mprotect-mitosis-alone", "munmap-mitosis-crowded", "munmap-hydra-crowded",
     }  # fmt: skip
-    assert all(abs(row.error) < 0.01 for row in fitted.values())
-    granted = {row.figure.name for row in rows if row.kind == DEFINITION}
-    assert granted == {
-        "mprotect-hydra-alone", "munmap-hydra-alone", "mprotect-hydra-remote", "mprotect-unfiltered",
-    }  # fmt: skip
+    assert all(abs(flat(row)["error"]) < 0.01 for row in fitted.values())
 
 
 @pytest.mark.parametrize("shared", [0.25, 1.0])
@@ -190,8 +170,8 @@ def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(share
 def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
     """For a lone thread, as in the paper's figure: its copies cost what the link takes."""
     with bench(quick=True) as workshop:
-        found, pages = wide.traversal(workshop, costs=wide.alone())
-    curve = [found[degree] for degree in wide.DEGREES]
+        found, pages = wide.traversal(workshop, wide.alone(), range(10))
+    curve = [found[degree] for degree in range(10)]
     assert curve == sorted(curve, reverse=True)
     assert found[9] == pytest.approx(found["mitosis"], rel=0.05)
     spared = pages - pages // 512  # faults that only copy an entry, of 600 ns and the reading of its line
@@ -200,10 +180,9 @@ def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
 
 def test_at_the_measured_price_of_many_threads_what_is_left_is_the_copying_of_every_entry():
     with bench(quick=True) as workshop:
-        (many, pages), (lone, _) = wide.traversal(workshop), wide.traversal(workshop, costs=wide.alone())
+        (many, pages), (lone, _) = (wide.traversal(workshop, costs) for costs in (None, wide.alone()))
     costs = load_costs(load_machine("hydra-haswell"))
-    for degree in wide.DEGREES:
-        assert many[degree] - lone[degree] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
+    assert many[9] - lone[9] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
     assert many["mitosis"] == lone["mitosis"]
 
 
@@ -229,7 +208,7 @@ def test_graph_kernels_are_predicted_from_their_traces_for_every_graph_placement
         here = [
             one
             for one in rows[kernel]
-            if one.figure.quantity.endswith((", EPYC: speed-up of Mitosis", ", EPYC: speed-up of Hydra"))
+            if one.quantity.endswith((", EPYC: speed-up of Mitosis", ", EPYC: speed-up of Hydra"))
         ]
         assert len(here) == 8 * 2 * 2 and {one.kind for one in here} == {TRACED}
     assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
@@ -251,19 +230,15 @@ def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
 
 
 def test_entries_that_degree_9_copies_in_vain_are_counted_though_the_kernel_means_another_number(rows):
-    unused = {one.figure.name: one for one in rows["orders"] if one.figure.name.endswith("-unused")}
+    unused = {one.name: one for one in rows["orders"] if one.name.endswith("-unused")}
     assert sorted(unused) == ["bc-unused", "cc-unused", "pr-unused"]
     for one in unused.values():
-        assert 86 < one.figure.value < 97 and 0 <= one.ours.middle < 100
-        assert one.kind == NOT_REPRODUCIBLE and one.counts
+        assert 86 < one.value < 97 and 0 <= one.ours.middle < 100
+        assert one.kind == NOT_REPRODUCIBLE and flat(one)["judged"]
 
 
 def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degree(rows):
-    events = {
-        one.figure.name: one.ours.middle
-        for one in rows["orders"]
-        if one.figure.name.startswith("btree-events")
-    }
+    events = {one.name: one.ours.middle for one in rows["orders"] if one.name.startswith("btree-events")}
     assert events["btree-events-6"] / events["btree-events-3"] == pytest.approx(1 / 8, rel=0.01)
     assert events["btree-events-9"] / events["btree-events-6"] == pytest.approx(1 / 8, rel=0.01)
 
@@ -271,11 +246,11 @@ def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degre
 def test_runs_on_shared_walkers_follow_from_counters_of_linux():
     found = list(ports.policies(None))
     assert len(found) == 12 and {one.kind for one in found} == {LAW}
-    assert len({one.figure.name for one in found}) == 12
-    counted = [one for one in found if "walks" in one.figure.name]
-    assert len(counted) == 10 and max(abs(one.error) for one in counted) < 0.02
-    assert all(one.ours.low <= one.figure.value <= one.ours.high for one in found)
-    published = {one.figure.quantity.partition(":")[0]: one.figure.value for one in found}
+    assert len({one.name for one in found}) == 12
+    counted = [one for one in found if "walks" in one.name]
+    assert len(counted) == 10 and max(abs(flat(one)["error"]) for one in counted) < 0.02
+    assert all(one.ours.low <= one.value <= one.ours.high for one in found)
+    published = {one.quantity.partition(":")[0]: one.value for one in found}
     assert published["canneal"] > published["btree"] > 1.2
 
 
@@ -307,9 +282,9 @@ def test_streams_read_neighbours_and_stay_in_the_dataset(run):
 
 
 def test_a_co_runner_scatters_as_asked_and_ptemagnet_gathers_all(workshop):
-    rows = {row.figure.name: row for row in ptemagnet.section_3(workshop)}
-    assert rows["scattered-alone"].error == pytest.approx(0, abs=0.01)
-    assert rows["scattered-stress"].error == pytest.approx(0, abs=0.01)
+    rows = {row.name: row for row in ptemagnet.section_3(workshop)}
+    assert flat(rows["scattered-alone"])["error"] == pytest.approx(0, abs=0.01)
+    assert flat(rows["scattered-stress"])["error"] == pytest.approx(0, abs=0.01)
     at_8 = wide.corunner(6.8) ** 7  # a co-runner after each of the first seven pages
     assert rows["regions-at-8"].ours.middle == pytest.approx(100 * at_8, rel=0.2)  # of 1,024 lines
     assert ptemagnet.repaired(workshop) == 1.0
@@ -325,7 +300,7 @@ def test_scattering_costs_reads_of_the_ept_and_hardly_any_of_the_gpt(workshop):
 
 def test_time_follows_the_published_walk_cycles_and_their_exposure(workshop):
     assert ptemagnet.exposed() == pytest.approx(0.11 / 0.61)
-    (time,) = (row for row in ptemagnet.table_4(workshop) if row.figure.name == "objdet-time")
+    (time,) = (row for row in ptemagnet.table_4(workshop) if row.name == "objdet-time")
     assert 1 - 0.17 * 0.11 / 0.61 > time.ours.middle > 1 - 0.17 * 0.11 / 0.61 * 1.5
 
 
@@ -336,10 +311,10 @@ def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
     """What the pages of the manual say of them: rank and ratio hold, the size is coarse."""
     rows = [one for program in small_traces.PROGRAMS for one in small_traces.small_traces(program, None)]
     assert {one.program for one in small_traces.replayed()} == set(small_traces.PROGRAMS)
-    assert len(rows) == tally(rows)["judged"] > 150
-    assert len({one.figure.name for one in rows}) == len(rows)
-    plain = [one for one in rows if "earlier" not in one.figure.quantity]
-    both = np.array([(one.figure.value, one.ours.middle) for one in plain])
+    assert len(rows) == tallied(*rows)["judged"] > 150
+    assert len({one.name for one in rows}) == len(rows)
+    plain = [one for one in rows if "earlier" not in one.quantity]
+    both = np.array([(one.value, one.ours.middle) for one in plain])
     ranks = both.argsort(axis=0).argsort(axis=0)
     assert np.corrcoef(ranks.T)[0, 1] > 0.7
-    assert 0.04 < tally(plain)["ratio_median_error"] < 0.12
+    assert 0.04 < tallied(*plain)["ratio_median_error"] < 0.12

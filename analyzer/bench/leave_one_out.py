@@ -1,7 +1,9 @@
 """Errors of the law on workloads outside its calibration: leave-one-workload-out on the published runs.
 
+Usage: python -m analyzer.bench.leave_one_out   (prints the tables of the manual's page on accuracy)
+
 Shared coefficients are fitted on the other workloads only; a workload's name is left out of all papers.
-ELSEWHERE: and on other machines only. Errors are of run time relative to the workload's own local run,
+Errors are of run time relative to the workload's own local run,
 (predicted - measured) / measured. Beside the law its rivals: every walk cycle is waited for (Basu, Gandhi,
 Chang, Hill and Swift, ISCA 2013), and the straight line through two runs.
 """
@@ -13,26 +15,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import replace
 
-import ptanalyze as pt
-
-from .calibrate import calibrate_runs, suspicious
-from .predict import Prediction, predict_placement, predict_walks
-from .prior import (
+from ptanalyze.cost.law import LOCAL, Calibration, MeasuredRun, counted, placement
+from ptanalyze_law.calibrate import suspicious
+from ptanalyze_law.predict import Prediction, predict_placement, predict_walks
+from ptanalyze_law.prior import (
     FAMILIES,
     FIRST_TOUCH,
     LOCAL_RUN,
-    PER_CORE,
     PORTS,
     WIDE_FAMILIES,
-    fitted,
+    calibrated,
     mean_run,
     ports,
     ratio,
     runs,
-    threads_of,
 )
+from ptanalyze_papers.law_rows import basu, line
 
 ONE_RUN, TWO_RUNS = "all-local run only", "one remote run added"
 TIMES = "run times, one remote run added"
@@ -40,7 +39,6 @@ LINUX, POLICIES = "linux, walk cycles of a policy", "linux and mitosis, walk cyc
 WALKED, BASU = "all-local run, walk cycles of the other", "rival: Basu, from the same"
 WALKED_TWICE, LINE = "one remote run added, walk cycles of a third", "rival: line through two runs, the same"
 BASU_PLACED = "rival: Basu, all-local run only"
-ELSEWHERE = ", machine left out"
 POLICY_ROWS = {WALKED: LINUX, WALKED_TWICE: POLICIES}
 REPLICAS, DATA = "tables on several nodes: replicas", "all-local run only: remote data"
 QUARTERS = {True: "L:0.25,R:0.75", False: "LL:0.0625,LR:0.1875,RL:0.1875,RR:0.5625"}
@@ -77,10 +75,9 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
             if workload.local.walk is not None and workload.calibrated()(workload.local).flags:
                 warned.add((family, workload.name))
             odd |= {(family, workload.name, config) for config in contradicted(workload)}
-            for elsewhere in (False, True):
-                rows += one_run(workload, elsewhere)
-                rows += two_runs(workload, TWO_RUNS, elsewhere)
-                rows += two_runs(workload, TIMES, elsewhere)
+            rows += one_run(workload)
+            rows += two_runs(workload, TWO_RUNS)
+            rows += two_runs(workload, TIMES)
             rows += walked(workload)
             rows += baselines(workload, [other for other in members if other is not workload])
         if "native" in family:
@@ -104,10 +101,10 @@ class Workload:
 
     family: str
     name: str
-    configs: Mapping[str, pt.law.MeasuredRun]
+    configs: Mapping[str, MeasuredRun]
 
     @property
-    def local(self) -> pt.law.MeasuredRun:
+    def local(self) -> MeasuredRun:
         return self.configs[LOCAL_RUN[self.family]]
 
     @property
@@ -118,10 +115,10 @@ class Workload:
     def slower(self, config: str) -> float:
         return ratio(self.local, self.configs[config])
 
-    def calibrated(self, elsewhere: bool = False) -> partial[pt.law.Calibration]:
-        return calibrated(self.family, self.name, elsewhere)
+    def calibrated(self) -> partial[Calibration]:
+        return calibrated(self.family, self.name)
 
-    def row(self, method: str, second: str, config: str, found: pt.law.Calibration | float) -> Row:
+    def row(self, method: str, second: str, config: str, found: Calibration | float) -> Row:
         """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
         said = found if isinstance(found, float) else predict_placement(found, config)
         return row(self.family, method, self.name, second, config, said, self.slower(config))
@@ -130,7 +127,7 @@ class Workload:
 def contradicted(workload: Workload) -> Iterator[str]:
     """Configurations that their counters say were of another placement."""
     for config in workload.targets if workload.local.walk is not None else ():
-        if suspicious(workload.local, workload.configs[config], pt.law.placement(config)):
+        if suspicious(workload.local, workload.configs[config], placement(config)):
             yield config
 
 
@@ -170,47 +167,27 @@ def baselines(workload: Workload, others: Sequence[Workload]) -> Iterator[Row]:
         other.slower(config)
         for other in others
         for config in other.targets
-        if not pt.law.placement(config).all_local
+        if not placement(config).all_local
     ]
     for config in workload.targets:
         same = [other.slower(config) for other in others if config in other.configs]
         guesses = {
             CONFIGURATION: np.mean(same),
-            CONSTANT: 1.0 if pt.law.placement(config).all_local else np.mean(over_all),
+            CONSTANT: 1.0 if placement(config).all_local else np.mean(over_all),
             NO_CHANGE: 1.0,
         }
         yield from (workload.row(method, "", config, float(guess)) for method, guess in guesses.items())
 
 
-def one_run(workload: Workload, elsewhere: bool = False) -> Iterator[Row]:
+def one_run(workload: Workload) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
     if workload.local.walk is None:
         return
-    only = workload.calibrated(elsewhere)(workload.local)
+    only = workload.calibrated()(workload.local)
     for config in workload.targets:
-        yield workload.row(ONE_RUN + ELSEWHERE * elsewhere, "", config, only)
-        if not elsewhere and not pt.law.placement(config).all_local:
+        yield workload.row(ONE_RUN, "", config, only)
+        if not placement(config).all_local:
             yield workload.row(BASU_PLACED, "", config, basu(only, config))
-
-
-def basu(known: pt.law.Calibration, name: str) -> float:
-    """Run time at a placement if every walk cycle is waited for, and no thread waits for another's; where the
-    local run walks for more cycles than it has, those outside walks are negative."""
-    every = replace(known, exposed=pt.Interval.exactly(1.0), shared=pt.Interval.exactly(0.0))
-    missing = max(pt.law.counted(known.local.walk, "local run: walk cycles") / known.local.length - 1, 0.0)
-    return predict_placement(every, name).middle - missing
-
-
-def line(local: pt.law.MeasuredRun, second: pt.law.MeasuredRun, walk: float) -> float:
-    """Cycles over the local run's at `walk` walk cycles, on the straight line through two runs."""
-    (here, there), (cycles, after) = (
-        (
-            pt.law.counted(getattr(local, of), f"local run: {of}"),
-            pt.law.counted(getattr(second, of), f"second run: {of}"),
-        )
-        for of in ("walk", "cycles")
-    )
-    return float(1 + (after / cycles - 1) * (walk - here) / (there - here))
 
 
 def walked(workload: Workload) -> Iterator[Row]:
@@ -221,53 +198,53 @@ def walked(workload: Workload) -> Iterator[Row]:
     there = {
         config: run
         for config, run in workload.configs.items()
-        if run.walk is not None and run.cycles and not pt.law.placement(config).tables_local
+        if run.walk is not None and run.cycles and not placement(config).tables_local
     }
     for second in ("", *there):
         known = workload.calibrated()(workload.local, there.get(second), second or None)
         for config, target in there.items():
-            if config != second and pt.law.placement(config).data == pt.law.LOCAL:
+            if config != second and placement(config).data == LOCAL:
                 yield from against(workload.family, (workload.name, second, config), known, target)
 
 
 def against(
-    family: str, names: tuple[str, str, str], known: pt.law.Calibration, target: pt.law.MeasuredRun
+    family: str, names: tuple[str, str, str], known: Calibration, target: MeasuredRun
 ) -> Iterator[Row]:
     """The law's row of cycles from a run's walk cycles, and that of its rival; names: workload, second,
     config."""
-    local, second, walk = known.local, known.remote, pt.law.counted(target.walk, "run: walk cycles")
-    found, cycles = predict_walks(known, walk), pt.law.counted(local.cycles, "local run: cycles")
-    interval = [value / cycles for value in pt.law.counted(found.cycles, "prediction: cycles")]
-    measured = pt.law.counted(target.cycles, "run: cycles") / cycles
+    local, second, walk = known.local, known.remote, counted(target.walk, "run: walk cycles")
+    found, cycles = predict_walks(known, walk), counted(local.cycles, "local run: cycles")
+    interval = [value / cycles for value in counted(found.cycles, "prediction: cycles")]
+    measured = counted(target.cycles, "run: cycles") / cycles
     law, rival = WALKED, BASU
-    guess = 1 + (walk - pt.law.counted(local.walk, "local run: walk cycles")) / cycles
+    guess = 1 + (walk - counted(local.walk, "local run: walk cycles")) / cycles
     if second is not None:
         law, rival, guess = WALKED_TWICE, LINE, line(local, second, walk)
     yield row(family, law, *names, found, measured, interval)
     yield row(family, rival, *names, guess, measured)
 
 
-def two_runs(workload: Workload, method: str = TWO_RUNS, elsewhere: bool = False) -> Iterator[Row]:
+def two_runs(workload: Workload, method: str) -> Iterator[Row]:
     """From the all-local run and each remote one: every other one; by counters, or by run times alone."""
     for second, run in workload.configs.items():
-        where, local = pt.law.placement(second), workload.local
-        if where.tables_local or second[-1] in "EG" or where.data != pt.law.LOCAL:
+        where, local = placement(second), workload.local
+        if where.tables_local or second[-1] in "EG" or where.data != LOCAL:
             continue
         if method == TIMES:
             local, run = timed(local), timed(run)
         elif run.walk is None or local.walk is None:
             continue
-        both = workload.calibrated(elsewhere)(local, run, second)
+        both = workload.calibrated()(local, run, second)
         for config in workload.targets:
-            if [*pt.law.placement(config).tables()] != [*where.tables()]:  # else a repeat, no prediction
-                yield workload.row(method + ELSEWHERE * elsewhere, second, config, both)
+            if [*placement(config).tables()] != [*where.tables()]:  # else a repeat, no prediction
+                yield workload.row(method, second, config, both)
 
 
-def timed(run: pt.law.MeasuredRun) -> pt.law.MeasuredRun:
+def timed(run: MeasuredRun) -> MeasuredRun:
     """A MeasuredRun of which only the time is known, and whether one thread ran."""
     if run.seconds:
-        return pt.law.MeasuredRun(seconds=run.seconds, cpus=run.cpus)
-    return pt.law.MeasuredRun(run.cycles, cpus=run.cpus)
+        return MeasuredRun(seconds=run.seconds, cpus=run.cpus)
+    return MeasuredRun(run.cycles, cpus=run.cpus)
 
 
 def remote_data(family: str) -> Iterator[Row]:
@@ -278,7 +255,7 @@ def remote_data(family: str) -> Iterator[Row]:
             continue
         only = workload.calibrated()(workload.local)
         for config in configs:
-            if pt.law.placement(config).data != pt.law.LOCAL:
+            if placement(config).data != LOCAL:
                 yield workload.row(DATA, "", config, only)
 
 
@@ -290,14 +267,8 @@ def replicas(family: str) -> Iterator[Row]:
         for before, after in WIDE_FAMILIES[family]:
             if before not in configs or after not in configs:
                 continue
-            only = calibrate_runs(
-                configs[before],
-                at=QUARTERS[native],
-                walkers=PER_CORE[family],
-                threads=threads_of(family, workload),
-                native=native,
-                common=fitted(prior, workload),
-            )
+            law = calibrated(prior, workload, many=True)
+            only = law(configs[before], at=QUARTERS[native])
             found = predict_placement(only, "LP" if native else "LL")
             yield row(
                 family, REPLICAS, workload, before, after, found, ratio(configs[before], configs[after])
@@ -308,7 +279,7 @@ def policies(family: str) -> Iterator[Row]:
     """From the counters of linux alone, or of linux and mitosis, and the walk cycles of other policies."""
     for workload, by_policy in ports(family).items():
         run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
-        law = of_ports(workload, run["linux"], family)
+        law = of_ports(workload, run["linux"])
         for known, second, more in (
             (law(), "", ("mitosis", "hydra", "wasp")),
             (law(run["mitosis"], "LP"), "mitosis", ("hydra", "wasp")),
@@ -318,17 +289,9 @@ def policies(family: str) -> Iterator[Row]:
                     yield found | {"method": POLICY_ROWS.get(str(found["method"]), found["method"])}
 
 
-def of_ports(workload: str, linux: pt.law.MeasuredRun, family: str = PORTS) -> partial[pt.law.Calibration]:
+def of_ports(workload: str, linux: MeasuredRun) -> partial[Calibration]:
     """calibrate_runs for a workload of the ports, from its run on `linux`."""
-    return partial(
-        calibrate_runs,
-        linux,
-        at=QUARTERS[True],
-        walkers=PER_CORE[family],
-        threads=threads_of(family, workload),
-        native=True,
-        common=fitted("native-thin", workload),
-    )
+    return partial(calibrated("native-thin", workload, many=True, at=QUARTERS[True]), linux)
 
 
 def row(
@@ -341,9 +304,7 @@ def row(
     measured: float,
     interval: Iterable[float] | None = None,
 ) -> Row:
-    repaired = (
-        family not in (PORTS, FIRST_TOUCH) and method != REPLICAS and pt.law.placement(config).all_local
-    )
+    repaired = family not in (PORTS, FIRST_TOUCH) and method != REPLICAS and placement(config).all_local
     known: Row = {"family": family, "method": method, "workload": workload, "second": second}
     known |= {"config": config, "repaired": repaired}
     if isinstance(found, float):
@@ -364,13 +325,5 @@ def row(
     }
 
 
-def calibrated(family: str, workload: str, elsewhere: bool = False) -> partial[pt.law.Calibration]:
-    """calibrate_runs for a workload of a family, with what is fitted on the others, `elsewhere`: and on other
-    machines."""
-    return partial(
-        calibrate_runs,
-        common=fitted(family, workload, elsewhere),
-        walkers=PER_CORE[family],
-        threads=threads_of(family, workload),
-        native=family != TWO_TABLES,
-    )
+if __name__ == "__main__":
+    print(summary(leave_one_out()).to_string(float_format="{:.4f}".format, index=False))
