@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters, whole_pages
+from ptanalyze_synth.parameters import Parameters, whole_pages
 
 ACCESSES, SIZE = 4_000_000, "16G"
 SMALLEST = {"ACCESSES": 10_000, "SIZE": "64M"}

@@ -11,7 +11,7 @@ from ptanalyze.analysis.sweep import swept
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 
 CAPTURES, ACCESSES = 2, 1_000_000
 GRID = {"nodes": ["2", "3", "4", "5", "6", "7"], "prefetch": ["0", "4", "9"]}

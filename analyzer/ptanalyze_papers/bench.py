@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import ptanalyze as pt
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 
 # The designs that the Hydra paper compares, as policies; Linux is the baseline.
 

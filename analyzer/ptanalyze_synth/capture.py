@@ -12,7 +12,8 @@ import ptanalyze as pt
 from ptanalyze_formats.trace_writer import new_trace
 
 from .kernels import ADDRESS, PAGE_SHIFT, Radix, Space
-from .plan import Layout, Parameters, Plan, refused, whole_pages
+from .parameters import Parameters, whole_pages
+from .plan import Layout, Plan, refused
 from .plan import plan as plan_of
 from .process import (
     FIRST_TID,
@@ -197,7 +198,7 @@ def synth(
     """Make the capture of a synthetic workload in a new directory, and load it.
 
     size        of the dataset: bytes, or "64M"; None: that of the graph that `pattern` names
-    parameters  of plan.Parameters (`ptanalyze synth --help` says what they mean)
+    parameters  of parameters.Parameters (`ptanalyze synth --help` says what they mean)
     """
 
     known = Parameters.__dataclass_fields__

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import click
 
 import ptanalyze as pt
+
+from .parameters import Parameters, whole_pages
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    from .plan import whole_pages
-
     return None if text is None else whole_pages(text, parameter.opts[0])
 
 
@@ -25,165 +26,82 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
     return lambda context, parameter, incomplete: [word for word in words if word.startswith(incomplete)]
 
 
+HELP = {
+    "size": "Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph.",
+    "nodes": "Number of the host's NUMA nodes.",
+    "node_memory": "Memory of each node, such as 64G. Default: enough.",
+    "levels": "Number of levels of all page tables: 4 or 5.",
+    "guest": "Kind of guest: native (none), or a VM: visible (vnode n on node n) or oblivious (one flat "
+    "node).",
+    "placement": "Placement of tables and data by the process's own kernel: first-touch, interleave, "
+    "bind:NODE.",
+    "host_placement": "Placement of ePT, and of an oblivious VM's memory, by the host. Default: first-touch.",
+    "fragmentation": "Share of faults (0 to 1) after which a co-runner takes the rest of the 8 frames.",
+    "thp": "Share of 2 MiB regions (0 to 1) mapped as huge pages.",
+    "host_thp": "Share of 2 MiB regions (0 to 1) that the host maps as huge. Default: 0.",
+    "threads": "Number of the workload's threads. Default: one per node.",
+    "threads_to_nodes": "NUMA nodes of the threads: round-robin, block, or one node per thread as 0,0,1,1.",
+    "mapped_by": "Threads that map the dataset: main (thread 0) or threads (each its part).",
+    "init": "Threads that touch the dataset first: parallel (each its part) or single (thread 0 all of it).",
+    "init_trace": "Trace the first touches, or leave them out. Default: traced up to 16G.",
+    "accesses": "Number of accesses of all threads after the first touches. Default: 1048576.",
+    "pattern": "Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that "
+    "thread alone), pr:GRAPH, cc:GRAPH, bc:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 "
+    "vertices), btree, btree:FAN (lookups), anneal (swaps of elements).",
+    "sharing": "Sharing of the dataset: shared, private (each thread its part), or the share of accesses "
+    "that go anywhere.",
+    "writes": "Share of accesses (0 to 1) that write. Default: 0.3, or the pattern's own where it has a "
+    "shape.",
+    "mprotect_every": "Number of accesses between two mprotect calls: 64 KiB read-only and back. Default: "
+    "no calls.",
+    "munmap_every": "Number of accesses between two munmap calls: 64 KiB unmapped, mapped again. Default: "
+    "no calls.",
+    "move": "Move node A's threads to node B after share T of the accesses. Default: no move.",
+    "move_data": "Migrate data after the threads from share T on, RATE pages per million accesses. "
+    "Default: no migration.",
+    "instructions_per_access": "Number of instructions per access.",
+    "rate": "Accesses per second of each thread.",
+    "scale": "Let the capture stand for a program of N times its memory: when it is replayed, data caches "
+    "and the pace of NUMA balancing are 1/N of the machine's.",
+    "seed": "Seed of the random numbers; equal options and seed give equal bytes.",
+}
+WORDS = {  # for the shell's completion; what begins one is written on by hand
+    "guest": "native visible oblivious",
+    "placement": "first-touch interleave bind:",
+    "host_placement": "first-touch interleave bind:",
+    "threads_to_nodes": "round-robin block",
+    "mapped_by": "main threads",
+    "init": "parallel single",
+    "pattern": "uniform zipf: sequential once pr:kron cc:kron bc:kron pr:uni cc:uni bc:uni btree anneal",
+    "sharing": "shared private",
+}
+METAVARS = {"move": "T:A:B", "move_data": "T:RATE"}
+SIZES = ("size", "node_memory")
+
+
+def parameters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for the fields of Parameters, with their types and defaults."""
+    types = get_type_hints(Parameters)
+    for field in reversed(fields(Parameters)):
+        name, option = field.name, f"--{field.name.replace('_', '-')}"
+        kind = next(of for of in (get_args(types[name]) or (types[name],)) if of is not type(None))
+        more: dict[str, Any] = {"type": kind, "metavar": METAVARS.get(name)}
+        if name in SIZES:
+            more = {"callback": size}
+        elif kind is bool:
+            option, more = f"{option}/--no-{option[2:]}", {}
+        if name in WORDS:
+            more["shell_complete"] = one_of(*WORDS[name].split())
+        shown = field.default is not None
+        command = click.option(option, default=field.default, show_default=shown, help=HELP[name], **more)(
+            command
+        )
+    return command
+
+
 @click.command("synth")
 @pt.options.new_capture_option("synth.capture", "directory")
-@click.option(
-    "--size", callback=size, help="Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph."
-)
-@click.option("--nodes", type=int, default=4, show_default=True, help="Number of the host's NUMA nodes.")
-@click.option("--node-memory", callback=size, help="Memory of each node, such as 64G. Default: enough.")
-@click.option(
-    "--levels", type=int, default=4, show_default=True, help="Number of levels of all page tables: 4 or 5."
-)
-@click.option(
-    "--guest",
-    shell_complete=one_of("native", "visible", "oblivious"),
-    default="native",
-    show_default=True,
-    help="Kind of guest: native (none), or a VM: visible (vnode n on node n) or oblivious (one flat node).",
-)
-@click.option(
-    "--placement",
-    shell_complete=one_of("first-touch", "interleave", "bind:"),
-    default="first-touch",
-    show_default=True,
-    help="Placement of tables and data by the process's own kernel: first-touch, interleave, bind:NODE.",
-)
-@click.option(
-    "--host-placement",
-    shell_complete=one_of("first-touch", "interleave", "bind:"),
-    help="Placement of ePT, and of an oblivious VM's memory, by the host. Default: first-touch.",
-)
-@click.option(
-    "--fragmentation",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Share of faults (0 to 1) after which a co-runner takes the rest of the 8 frames.",
-)
-@click.option(
-    "--thp",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Share of 2 MiB regions (0 to 1) mapped as huge pages.",
-)
-@click.option(
-    "--host-thp", type=float, help="Share of 2 MiB regions (0 to 1) that the host maps as huge. Default: 0."
-)
-@click.option("--threads", type=int, help="Number of the workload's threads. Default: one per node.")
-@click.option(
-    "--threads-to-nodes",
-    shell_complete=one_of("round-robin", "block"),
-    default="round-robin",
-    show_default=True,
-    help="NUMA nodes of the threads: round-robin, block, or one node per thread as 0,0,1,1.",
-)
-@click.option(
-    "--mapped-by",
-    shell_complete=one_of("main", "threads"),
-    default="main",
-    show_default=True,
-    help="Threads that map the dataset: main (thread 0) or threads (each its part).",
-)
-@click.option(
-    "--init",
-    shell_complete=one_of("parallel", "single"),
-    default="parallel",
-    show_default=True,
-    help="Threads that touch the dataset first: parallel (each its part) or single (thread 0 all of it).",
-)
-@click.option(
-    "--init-trace/--no-init-trace",
-    default=None,
-    help="Trace the first touches, or leave them out. Default: traced up to 16G.",
-)
-@click.option(
-    "--accesses",
-    type=int,
-    help="Number of accesses of all threads after the first touches. Default: 1048576.",
-)
-@click.option(
-    "--pattern",
-    shell_complete=one_of(
-        "uniform",
-        "zipf:",
-        "sequential",
-        "once",
-        "pr:kron",
-        "cc:kron",
-        "bc:kron",
-        "pr:uni",
-        "cc:uni",
-        "bc:uni",
-        "btree",
-        "anneal",
-    ),
-    default="uniform",
-    show_default=True,
-    help="Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that thread "
-    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 "
-    "vertices), btree, btree:FAN (lookups), anneal (swaps of elements).",
-)
-@click.option(
-    "--sharing",
-    shell_complete=one_of("shared", "private"),
-    default="shared",
-    show_default=True,
-    help="Sharing of the dataset: shared, private (each thread its part), or the share of accesses that go "
-    "anywhere.",
-)
-@click.option(
-    "--writes",
-    type=float,
-    help="Share of accesses (0 to 1) that write. Default: 0.3, or the pattern's own where it has a shape.",
-)
-@click.option(
-    "--mprotect-every",
-    type=int,
-    help="Number of accesses between two mprotect calls: 64 KiB read-only and back. Default: no calls.",
-)
-@click.option(
-    "--munmap-every",
-    type=int,
-    help="Number of accesses between two munmap calls: 64 KiB unmapped, mapped again. Default: no calls.",
-)
-@click.option(
-    "--move",
-    metavar="T:A:B",
-    help="Move node A's threads to node B after share T of the accesses. Default: no move.",
-)
-@click.option(
-    "--move-data",
-    metavar="T:RATE",
-    help="Migrate data after the threads from share T on, RATE pages per million accesses. Default: no "
-    "migration.",
-)
-@click.option(
-    "--instructions-per-access",
-    type=float,
-    default=3.0,
-    show_default=True,
-    help="Number of instructions per access.",
-)
-@click.option(
-    "--rate", type=float, default=1e8, show_default=True, help="Accesses per second of each thread."
-)
-@click.option(
-    "--scale",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Let the capture stand for a program of N times its memory: when it is replayed, data caches and "
-    "the pace of NUMA balancing are 1/N of the machine's.",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Seed of the random numbers; equal options and seed give equal bytes.",
-)
+@parameters
 @click.option(
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
@@ -200,7 +118,7 @@ def command(directory: str | None, trace: bool, output: pt.options.Output, **ask
     """
 
     from .capture import synthesize
-    from .plan import Parameters, left_to_chance
+    from .plan import left_to_chance
 
     directory = directory or pt.options.free_name("synth")
     with pt.terminal.progress_bar() as progress:

@@ -12,8 +12,9 @@ import ptanalyze as pt
 from ptanalyze_formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 
 from .kernels import FIRST_TOUCH, INTERLEAVE, PAGE_SHIFT, Memory, Radix, Space, move_pages, touch, unmap
+from .parameters import PAGE
 from .patterns import page_source, written
-from .plan import PAGE, RANGE, Layout, Plan, lay_out, refused
+from .plan import RANGE, Layout, Plan, lay_out, refused
 
 # Memory sizes of the nodes of the modelled machine and of its VM.
 

@@ -24,7 +24,8 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.record import seal
 from ptanalyze_host.doctor_command import Capability, dumper, examine
 from ptanalyze_synth.capture import must_fit
-from ptanalyze_synth.plan import Parameters, plan, whole_pages
+from ptanalyze_synth.parameters import Parameters, whole_pages
+from ptanalyze_synth.plan import plan
 from report_page import ReportPage
 
 # Each subcommand on the bundled capture, as a new user would call it.

@@ -40,7 +40,7 @@ from ptanalyze_formats.perf_samples import (
 )
 from ptanalyze_formats.recognise import recognise
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 from strategies import place
 
 # Texts of perf script as Intel's PEBS, AMD's IBS and Arm's SPE give them.

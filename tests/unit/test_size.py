@@ -27,7 +27,7 @@ from ptanalyze.world.scaling import (
     stands_for,
 )
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 from strategies import build_snapshot
 
 KIB4, MIB, GIB = 1 << 12, 1 << 20, 1 << 30

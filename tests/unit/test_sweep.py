@@ -33,7 +33,7 @@ from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import read_rows, write_result
 from ptanalyze_formats.compare import compare, compare_rows
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

@@ -26,8 +26,9 @@ from ptanalyze.world.tlb_filter import FLUSH_CEILING
 from ptanalyze_synth import kernels as kernels
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.kernels import FIRST_TOUCH, INTERLEAVE
+from ptanalyze_synth.parameters import Parameters, whole_pages
 from ptanalyze_synth.patterns import half_bits, page_source
-from ptanalyze_synth.plan import Parameters, lay_out, left_to_chance, whole_pages
+from ptanalyze_synth.plan import lay_out, left_to_chance
 from ptanalyze_synth.plan import plan as plan_of
 from ptanalyze_synth.process import ALL, START, frames_of, new_group
 

@@ -19,7 +19,7 @@ from ptanalyze.kernels import LL, LR
 from ptanalyze.policies import find
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import (
     PAGE,

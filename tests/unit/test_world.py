@@ -20,7 +20,7 @@ from ptanalyze.world import stream_store
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import TracedProgram
 from ptanalyze_synth.capture import synthesize
-from ptanalyze_synth.plan import Parameters
+from ptanalyze_synth.parameters import Parameters
 from replay_cases import case, scenario_of
 from strategies import build_snapshot, build_trace, place, small_machine
 
