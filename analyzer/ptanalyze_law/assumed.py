@@ -143,12 +143,5 @@ def overlap(walk_per_cycle: float) -> float:
 def prior_of(family: str) -> FittedPrior:
     """FittedPrior of all reference workloads of a family: models/reference/prior.toml, which
     `python -m ptanalyze_law.prior` writes."""
-    path = pt.errors.bundled("models") / "reference" / "prior.toml"
-    try:
-        return pt.safe_files.struct_of(pt.safe_files.plain_toml(path.read_bytes())[family], FittedPrior)
-    except OSError as error:
-        raise pt.UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except KeyError:
-        raise pt.UsageError(f"{path}: {family}: expected its prior") from None
-    except pt.safe_files.Undecodable as error:
-        raise pt.UsageError(f"{path}: {error}") from None
+    content = (pt.errors.bundled("models") / "reference" / "prior.toml").read_bytes()
+    return pt.safe_files.struct_of(pt.safe_files.plain_toml(content)[family], FittedPrior)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ptanalyze as pt
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -68,6 +67,7 @@ def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers
 def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
     paper = published(name)
     assert paper.citation and paper.title
+    assert len({one.name for one in paper.figure}) == len(paper.figure)
     for one in paper.figure:
         assert one.where.startswith(("Figure ", "Figures ", "Table ", "section ", "sections ", "poster")), one
         assert one.quantity and one.unit and one.kind in files.KINDS and one.note
@@ -78,24 +78,6 @@ def test_a_paper_and_a_row_that_are_not_there_are_refused():
         validate(["x"])
     with pytest.raises(UsageError, match="no published figure is named 'x'"):
         published("vmitosis")["x"]
-
-
-@pytest.mark.parametrize(("text", "why"), [
-    ("paper = 1", "Expected `str`"),
-    ("paper = ", "Invalid value"),
-    ('paper = "P"\ntitle = "T"\ncitation = "C"\nmore = 1', "more: no such field"),
-    ('paper = "P"\ntitle = "T"\ncitation = "C"\nfigure = [{name = "a"}]', r"figure\[0\].where: missing"),
-])  # fmt: skip
-def test_a_broken_file_of_figures_is_one_line_that_names_it(tmp_path, monkeypatch, text, why):
-    with_file(tmp_path, monkeypatch, text)
-    with pytest.raises(UsageError, match=r"published-p\.toml: .*" + why):
-        files.published.__wrapped__("p")
-
-
-def with_file(tmp_path, monkeypatch, text):
-    (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "published-p.toml").write_text(text)
-    monkeypatch.setattr(pt.errors, "bundled", lambda kind: tmp_path)
 
 
 # Hydra's rows: the modelled workloads against closed forms, and what is fitted is called so.
