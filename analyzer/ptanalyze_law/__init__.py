@@ -1,4 +1,4 @@
-"""Run time from counters alone, without a trace: the fit of the run-time law, its prior and its errors."""
+"""Run time from counters alone, without a trace: the fit of the run-time law and its prior."""
 
 COMMANDS = {
     "Model": {
