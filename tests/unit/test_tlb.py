@@ -23,7 +23,7 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.scaling import Growth, fold
-from ptanalyze.world.tlb_filter import FarFilter, TlbFilter, is_common, joined_pages, near_tlb
+from ptanalyze.world.tlb_filter import TlbFilter, far_tlb, is_common, joined_pages, missed_trace, near_tlb
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.
@@ -267,8 +267,9 @@ TLBS = [
 
 def split(trace, space, placement, tlb, threads=1, batch=1000, folded=None):
     sizes = np.unique(space.regions.tlb_level).tolist()
-    near = TlbFilter(trace, space, placement, near_tlb(tlb, sizes), threads, batch=batch)
-    return FarFilter(near, tlb, lambda missed: folded)
+    how = {"threads": threads, "batch": batch}
+    near = TlbFilter(trace, space, placement, near_tlb(tlb, sizes), **how)
+    return TlbFilter(missed_trace(near, near.first()), space, placement, far_tlb(tlb), fold=folded, **how)
 
 
 def columns(stream):

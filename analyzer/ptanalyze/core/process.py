@@ -6,14 +6,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from .errors import is_whole
 
+Result = TypeVar("Result")
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
 
 
@@ -29,6 +32,20 @@ def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None
         progress(done, total, what)
 
     return add
+
+
+def in_order(
+    pool: Executor, function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], ahead: int
+) -> Iterator[Result]:
+    """Yield what a function returns for each tuple of arguments, in order; the pool has `ahead` more calls
+    under way while the caller looks at one."""
+    window = deque[Future[Result]]()
+    for arguments in calls:
+        window.append(pool.submit(function, *arguments))
+        if len(window) > ahead:
+            yield window.popleft().result()
+    while window:
+        yield window.popleft().result()
 
 
 # CPUs that this process may use.

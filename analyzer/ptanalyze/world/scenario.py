@@ -13,7 +13,6 @@ from ..core.columns import CAREFUL, MADVISE, Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.machine import LINE_BYTES, NOTHING_MOVES, Machine, Moves
 from ..core.options import Options
-from ..core.process import adding_up
 from ..core.snapshot import ENTRIES_PER_TABLE, Node, Snapshot, Topology, Tree, leaf
 from ..core.snapshot import blocks as snapshot_blocks
 from ..core.trace import (
@@ -307,10 +306,8 @@ def captured_scenario(
     trace, first = asked_part(within_region(trace), asked.begin, asked.end)
     version, scale = linux(asked.kernel, snapshot.facts.get("kernel")), snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
-    filtered = adding_up(asked.progress, trace.touches, "filtering touches")
-    again = adding_up(asked.progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
-    effort, said = Effort(asked.jobs, cache_dir, filtered, again), (*scaled_by(scale), *larger.findings)
+    effort, said = Effort(asked.jobs, cache_dir, asked.progress), (*scaled_by(scale), *larger.findings)
     scenario = Scenario(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
     return with_advice(flushed(replace(scenario, steady_from=first, linux=version)))
 

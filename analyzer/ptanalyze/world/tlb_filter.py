@@ -4,15 +4,13 @@ It can be run twice over a trace: the first time with empty TLBs, then over its 
 TLBs as the first time left them.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from os import PathLike
-from threading import Event, local
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as changed
@@ -20,6 +18,7 @@ from msgspec.structs import replace as changed
 from ..core import snapshot
 from ..core.errors import CaptureError, RefusedError, UsageError
 from ..core.machine import Array, Tlb, shape
+from ..core.process import Progress, adding_up, in_order
 from ..core.snapshot import Tree
 from ..core.trace import (
     EVENT_DTYPE,
@@ -45,182 +44,7 @@ from .mm_events import addresses, invalidations
 if TYPE_CHECKING:
     from ..kernels import lru as kernels
 
-
-# How the TLB filter shares out its work: a batch is decoded, filtered and gathered by one thread, in whose
-# cache it stays, while other threads have the next ones. The TLB of a CPU takes batches in their order: each
-# waits for the one before.
-
-UNDER_WAY = 2  # batches per thread that are begun before the first is done
-APPEND = -1  # in place of a CPU: the turn to append what missed
-MORE = np.array([-1, 1])  # hits of the second level, walks: of a page that walks as it is new
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
-
-
-class Batch:
-    """A piece of a trace on its way through the TLBs.
-
-    by_cpu  (CPUs, positions of the chunks of each); touches  their number
-    turns   by CPU, and APPEND: (set by the batch before, set by this one when it is done)
-    seen    pages as TLBs see them, those of memory that does not grow folded
-    """
-
-    def __init__(
-        self,
-        trace: Trace,
-        piece: Piece,
-        cpus: np.ndarray,
-        fold: Fold | None = None,
-        joined: Joined | None = None,
-    ) -> None:
-        self.piece, self.by_cpu, self.fold, self.joined = piece, by_cpu(cpus), fold, joined
-        count = trace.chunks["touches"][piece.chunks]
-        number = np.arange(piece.chunks.start, piece.chunks.stop)
-        self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
-        self.touches = int(count.sum())
-        self.turns: dict[int, tuple[Event | None, Event]] = {}
-
-    def decode(self, scratch: Scratch) -> None:
-        touches = self.piece.decode(scratch)
-        self.page, self.write = read_only(touches.page), read_only(touches.write)
-        self.seen = self.page if self.fold is None else read_only(self.fold.of(self.page))
-        if self.joined is not None:
-            self.seen = read_only(self.joined.of(self.seen))
-
-    def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
-        """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
-        from ..kernels.lru import gather
-
-        room = len(self.page)
-        page, write = (
-            scratch.empty("gathered page", room, np.uint32),
-            scratch.empty("gathered write", room, bool),
-        )
-        count = np.zeros(len(self.chunks), np.int64)
-        n = gather(self.page, self.write, which, self.chunks, page, write, count)
-        return page[:n], write[:n], count
-
-    @contextmanager
-    def turn(self, of: int) -> Iterator[None]:
-        """Once the batch before is done with it; then the next may have it."""
-        before, done = self.turns.pop(of)
-        try:
-            if before:
-                before.wait()
-            yield
-        finally:
-            done.set()
-
-    def give_up(self) -> None:
-        """Let the next batches have what this one, which failed, did not take."""
-        for of in list(self.turns):
-            with self.turn(of):
-                pass
-
-
-class Filtering:
-    """Batches through the TLBs of all CPUs of a TlbFilter, in order, on its threads."""
-
-    def __init__(self, tlbs: "TlbFilter", tables: "tuple[kernels.Pages, kernels.Shootdowns]") -> None:
-        from ..kernels.lru import filter_any, filter_common
-
-        self.tlbs, self.tables = tlbs, tables
-        self.kernel = filter_common if is_common(tlbs.tlb) else filter_any
-        self.latest: dict[int, Event] = {}
-        self.own = local()
-
-    def run(
-        self, trace: Trace, chunk_cpu: np.ndarray, pieces: Iterator[Piece], append: Callable[..., None]
-    ) -> Iterator[int]:
-        """Filter the pieces of a trace and iterate over their touches, whose walks were appended by then.
-
-        append  called with page, write and misses by chunk, in the order of the trace, on any thread; it
-                keeps none of them
-        """
-        batches = (
-            self._begun(Batch(trace, piece, chunk_cpu[piece.chunks], self.tlbs.fold, self.tlbs.joined))
-            for piece in pieces
-        )
-        if self.tlbs.threads < 2:
-            for batch in batches:
-                yield self._through(batch, append)
-            return
-        window: deque[Future[int]] = deque()
-        with ThreadPoolExecutor(self.tlbs.threads) as pool:
-            for batch in batches:
-                window.append(pool.submit(self._through, batch, append))
-                if len(window) > UNDER_WAY * self.tlbs.threads:
-                    yield window.popleft().result()
-            while window:
-                yield window.popleft().result()
-
-    def catch_up(self, chunk: int) -> None:
-        """Let each CPU see the events before a chunk that it may not have run."""
-        none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
-        for state in self.tlbs.states:
-            self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
-
-    def _begun(self, batch: Batch) -> Batch:
-        """The batch, which has its turns after those begun before it."""
-        for turn in (*batch.by_cpu[0], APPEND):
-            done = Event()
-            batch.turns[turn] = self.latest.get(turn), done
-            self.latest[turn] = done
-        return batch
-
-    def _through(self, batch: Batch, append: Callable[..., None]) -> int:
-        """Touches of a batch that was begun, and is appended now; on any thread."""
-        try:
-            scratch = self._scratch()
-            batch.decode(scratch)
-            missed = self._missed(batch, scratch)
-            walks = batch.those(missed, scratch)
-            with batch.turn(APPEND):
-                append(*walks)
-            return batch.touches
-        finally:
-            batch.give_up()
-
-    def _scratch(self) -> Scratch:
-        """This thread's."""
-        if not hasattr(self.own, "scratch"):
-            self.own.scratch = Scratch()
-        scratch: Scratch = self.own.scratch
-        return scratch
-
-    def _missed(self, batch: Batch, scratch: Scratch) -> np.ndarray:
-        """bool[n]: touches that miss the TLB of their CPU."""
-        missed = scratch.zeros("missed", len(batch.page), bool)
-        for cpu, mine in zip(*batch.by_cpu, strict=True):
-            chunks, state = batch.chunks[mine], self.tlbs.states[cpu]
-            with batch.turn(cpu):
-                self.kernel(batch.seen, chunks, *self.tables, state, missed)
-                if self.tlbs.fold is not None:
-                    known = self.tlbs.known[cpu]
-                    state.hits[1:] += self._new(batch, chunks, self.tlbs.fold, known, missed) * MORE
-        return missed
-
-    def _new(
-        self, batch: Batch, chunks: np.ndarray, fold: Fold, known: np.ndarray, missed: np.ndarray
-    ) -> int:
-        """Let the folded pages that are new to a CPU miss: the number of those that did not."""
-        more = 0
-        if known.all():
-            return 0
-        for _, first, count in chunks.tolist():
-            at, place = fold.folded(batch.page[first : first + count])
-            new = np.flatnonzero(~known[place])
-            _, earliest = np.unique(place[new], return_index=True)
-            of = first + at[new[earliest]]
-            more += int(np.count_nonzero(~missed[of]))
-            missed[of] = known[place] = True
-        return more
-
-
-def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
-    """(CPUs that have chunks, positions of the chunks of each, in order)."""
-    order = np.argsort(chunk_cpu, kind="stable")
-    cpus, first = np.unique(chunk_cpu[order], return_index=True)
-    return cpus.tolist(), np.split(order, first[1:])
 
 
 # Whether a trace that lacks accesses, stripped or sampled, still tells which accesses miss a TLB.
@@ -272,18 +96,35 @@ BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 
 
 NOTHING = np.zeros(0, EVENT_DTYPE)
+AS_WALK = np.array([-1, 1])  # hits of the second level, walks: of a page that walks as it is new
+
+
+class Batch(NamedTuple):
+    """A decoded piece of a trace.
+
+    chunks  int64[m, 3]: number, first touch and touches of each chunk
+    page, write  as in Touches; seen: uint32[n], the pages as TLBs see them, folded and joined
+    scratch  of the thread that decoded it; may be used until the Batch is done with
+    """
+
+    chunks: np.ndarray
+    page: np.ndarray
+    write: np.ndarray
+    seen: np.ndarray
+    scratch: Scratch
 
 
 class TlbFilter:
     """A trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
-    ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
-    streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
-    temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `progress` is called with
-    the touches of each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a
-    stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages outside the
-    regions).
+    ranges over 33 pages of 4 KiB flush it. Batches are decoded ahead on `threads`, on which the CPUs then
+    take their parts of a batch at the same time; results depend neither on `threads` nor on `batch`. With
+    `cache_dir` streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in
+    unlinked temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `fold` is of
+    memory that does not grow: a page of it that is new to a CPU walks. `first` and `again` raise UsageError
+    (too many regions, cache not writable, samples of accesses), RefusedError (a stripped trace that does not
+    fit the TLB) and CaptureError (pages outside the regions).
     """
 
     def __init__(
@@ -294,20 +135,21 @@ class TlbFilter:
         tlb: Tlb,
         threads: int = 1,
         cache_dir: str | PathLike[str] | None = None,
+        progress: Progress = None,
         batch: int = 1 << 19,
-        progress: Callable[[int], None] | None = None,
+        fold: Fold | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
-        self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
+        self.threads, self.cache_dir, self.batch, self.progress = max(threads, 1), cache_dir, batch, progress
         self.states: list[kernels.State] = []  # by CPU
-        self.fold: Fold | None = None  # of memory that does not grow: a page new to a CPU walks
+        self.fold = fold
         self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
         self.joined = joined_pages(space, tlb.joins)
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
         key = self._key()
-        return self._load(key) or self._first(key)
+        return self._load(key) or self._filtered(key, 0)
 
     def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
         """WalkStream of the chunks from `begin` on, run once more; chunks before have no walks.
@@ -319,13 +161,9 @@ class TlbFilter:
         if stored:
             return stored
         if not self.states:
-            self._first(None)
-        if self.progress:
-            self.progress(int(self.trace.chunks["touches"][:begin].sum()))
+            self._filtered(None, 0)
         self.trace = self.trace.again(begin) if self.trace.again else self.trace
-        with stream_store.Writer(self.cache_dir, name) as writer:
-            writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            return writer.seal(self._filter(writer, begin, undone))
+        return self._filtered(name, begin, undone)
 
     def _key(self) -> str:
         regions, joined = self.space.regions, self.joined
@@ -343,42 +181,109 @@ class TlbFilter:
             return None
         return stream_store.load(self.cache_dir, key, len(self.trace.chunks), len(self.space.regions.va))
 
-    def _first(self, key: str | None) -> WalkStream:
-        """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
-        cpus = len(self.placement.cpu_node)
-        self.states = [_state(self.tlb) for _ in range(cpus)]
-        if self.fold is not None:
-            self.known = [np.zeros(len(self.fold.to), bool) for _ in range(cpus)]
-        with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
-            return writer.seal(self._filter(writer, 0))
+    def _filtered(self, name: str | None, begin: int, undone: np.ndarray | None = None) -> WalkStream:
+        """Filter chunks from `begin` on.
 
-    def _filter(
-        self, writer: stream_store.Writer, begin: int, undone: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
-        if self.trace.facts.get("walks"):
-            return self._all(writer, begin)
-        trace, placement = self.trace, self.placement
-        pages = _pages(self.space.regions)
-        shootdowns = _shootdowns(trace.events, pages)
-        if self.fold is not None:
-            shootdowns = shootdowns._replace(tag=self.fold.of(shootdowns.tag))
-        if self.joined is not None:
-            shootdowns = shootdowns._replace(tag=self.joined.of(shootdowns.tag))
-            pages = _with_groups(pages, self.joined)
-        filtering = Filtering(self, (pages, shootdowns))
+        name    to store the stream under; None: it is not stored
+        undone  of a further run; None: all TLBs are empty
+        """
+        cpu, chunks = self.placement.chunk_cpu, self.trace.chunks
+        if undone is None:
+            cpus = range(len(self.placement.cpu_node))
+            self.states = [_state(self.tlb) for _ in cpus]
+            self.known = [np.zeros(0 if self.fold is None else len(self.fold.to), bool) for _ in cpus]
+        what = "filtering touches" + " again" * (undone is not None)
+        progress = adding_up(self.progress, self.trace.touches, what)
+        sampled = bool(self.trace.facts.get("walks"))
+        walks = self._every_access(begin) if sampled else self._walks(begin, undone)
+        with stream_store.Writer(self.cache_dir if name else None, name or "") as writer:
+            writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
+            if progress:
+                progress(int(chunks["touches"][:begin].sum()))
+            for touches, batch in walks:
+                writer.append(*batch)
+                if progress:
+                    progress(touches)
+            hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+            others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
+            np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
+            return writer.seal(hits)
+
+    def _every_access(self, begin: int) -> Iterator[tuple[int, Walks]]:
+        """Yield (touches, Walks) of samples of TLB misses: each access is a walk, no TLB is asked."""
+        scratch = Scratch()
+        for piece in self.trace.pieces(self.batch, begin, len(self.trace.chunks)):
+            touches = self._checked(piece, scratch)
+            page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
+            yield len(touches.page), (page, write, self.trace.chunks["accesses"][piece.chunks])
+
+    def _walks(self, begin: int, undone: np.ndarray | None) -> Iterator[tuple[int, Walks]]:
+        """Yield (touches, Walks) of the chunks from `begin` on, batch by batch; each overwrites the last."""
+        from ..kernels.lru import filter_any, filter_common, gather
+
+        kernel = filter_common if is_common(self.tlb) else filter_any
+        pages, shootdowns = self._tables()
         if undone is not None:
-            filtering.catch_up(len(trace.chunks))
+            none, end = read_only(np.zeros(0, np.uint32)), np.array([[len(self.trace.chunks), 0, 0]])
+            for state in self.states:  # events after the last chunk of a CPU
+                kernel(none, end, pages, shootdowns, state, np.zeros(0, bool))
+                state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
             self._forget(undone)
-        for state in self.states:
-            state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
-        for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
-            if self.progress:
-                self.progress(touches)
-        hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
-        merged = trace.chunks["accesses"] - trace.chunks["touches"]  # into touches, which they follow
-        np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged[begin:])
-        return hits
+
+        def take(batch: Batch, missed: np.ndarray, cpu: int, chunks: np.ndarray) -> None:
+            kernel(batch.seen, chunks, pages, shootdowns, self.states[cpu], missed)
+            if self.fold is not None and not self.known[cpu].all():
+                more = new_pages(batch.page, chunks, self.fold, self.known[cpu], missed)
+                self.states[cpu].hits[1:] += more * AS_WALK
+
+        pieces = self.trace.pieces(self.batch, begin, len(self.trace.chunks))
+        with ThreadPoolExecutor(self.threads) as pool:
+            scratch = cycle([Scratch() for _ in range(self.threads)])
+            for batch in in_order(pool, self._decoded, zip(pieces, scratch, strict=False), self.threads - 1):
+                touches, own = len(batch.page), batch.scratch
+                missed = own.zeros("missed", touches, bool)
+                parts = by_cpu(self.placement.chunk_cpu[batch.chunks[:, 0]])
+                works = [pool.submit(take, batch, missed, cpu, batch.chunks[mine]) for cpu, mine in parts]
+                for work in works:
+                    work.result()
+                page = own.empty("gathered page", touches, np.uint32)
+                write, count = (
+                    own.empty("gathered write", touches, bool),
+                    np.zeros(len(batch.chunks), np.int64),
+                )
+                walks = gather(batch.page, batch.write, missed, batch.chunks, page, write, count)
+                yield touches, (page[:walks], write[:walks], count)
+
+    def _decoded(self, piece: Piece, scratch: Scratch) -> Batch:
+        touches, count = self._checked(piece, scratch), self.trace.chunks["touches"][piece.chunks]
+        number = np.arange(piece.chunks.start, piece.chunks.stop)
+        chunks = np.column_stack([number, np.cumsum(count) - count, count])
+        page = read_only(touches.page)
+        return Batch(chunks, page, read_only(touches.write), read_only(self._seen(page)), scratch)
+
+    def _checked(self, piece: Piece, scratch: Scratch) -> Touches:
+        touches, known = piece.decode(scratch), len(self.space.regions.va)
+        if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
+            raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
+        return touches
+
+    def _seen(self, page: np.ndarray) -> np.ndarray:
+        """uint32[n]: pages as TLBs see them."""
+        page = page if self.fold is None else self.fold.of(page)
+        return page if self.joined is None else self.joined.of(page)
+
+    def _tables(self) -> "tuple[kernels.Pages, kernels.Shootdowns]":
+        """(page sizes, with the regions in which joined pages are seen; shootdowns of what TLBs see)."""
+        pages, joined = _pages(self.space.regions), self.joined
+        shootdowns = _shootdowns(self.trace.events, pages)
+        if joined is not None:
+            more = len(joined.va)
+            pages = pages._replace(
+                va=np.append(pages.va, joined.va),
+                size=np.append(pages.size, np.ones(more, pages.size.dtype)),
+                gig=np.append(pages.gig, np.zeros(more, pages.gig.dtype)),
+            )
+        return pages, shootdowns._replace(tag=self._seen(shootdowns.tag))
 
     def _forget(self, undone: np.ndarray) -> None:
         """Let no TLB find pages that a further run finds unmapped or elsewhere.
@@ -387,52 +292,38 @@ class TlbFilter:
         """
         from ..kernels.lru import NEVER
 
-        where = addresses(undone)
-        regions, slots = self.space.regions, Slots(self.space.regions)
-        seen = len(regions.va) + (0 if self.joined is None else len(self.joined.va))
-        other = np.zeros(seen << SLOT_BITS, bool)
-        for start, end in ((where[:, 0], where[:, 1]), (where[:, 3], where[:, 4])):
-            spans = slots.spans(start, end)
-            for region, lo, hi in zip(
-                spans.region.tolist(), spans.lo.tolist(), spans.hi.tolist(), strict=True
-            ):
-                first = region << SLOT_BITS
-                other[first + lo : first + hi] |= regions.tlb_level[region] == 1 or hi - lo == 1 << SLOT_BITS
-        pages = np.flatnonzero(other).astype(np.uint32)
-        if self.fold is not None and len(pages):
-            _, place = self.fold.folded(pages)
+        where, regions = addresses(undone), self.space.regions
+        spans = Slots(regions).spans(where[:, [0, 3]].ravel(), where[:, [1, 4]].ravel())
+        whole = (regions.tlb_level[spans.region] == 1) | (spans.hi - spans.lo == 1 << SLOT_BITS)
+        count = np.where(whole, spans.hi - spans.lo, 0)
+        first = (spans.region << SLOT_BITS) + spans.lo - (np.cumsum(count) - count)
+        pages = (np.arange(count.sum()) + np.repeat(first, count)).astype(np.uint32)
+        if self.fold is not None:
             for known in self.known:
-                known[place] = False
-            other[self.fold.of(pages)] = True
-        if self.joined is not None:
-            other[self.joined.of(np.flatnonzero(other).astype(np.uint32))] = True
-        for state in self.states if len(pages) else ():
-            tags = state.rows.tags
-            there = np.flatnonzero(tags < len(other))
-            tags[there[other[tags[there]]]] = NEVER
+                known[self.fold.folded(pages)[1]] = False
+        gone = np.unique(self._seen(pages))
+        for state in self.states:
+            state.rows.tags[np.isin(state.rows.tags, gone)] = NEVER
 
-    def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
-        """Filter of samples of TLB misses: each access is a walk, no TLB is asked."""
-        accesses, cpu = self.trace.chunks["accesses"], self.placement.chunk_cpu
-        scratch = Scratch()
-        for piece in self._pieces(begin):
-            touches = piece.decode(scratch)
-            page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
-            writer.append(page, write, accesses[piece.chunks])
-        hits = np.zeros((len(self.placement.cpu_node), 3), np.int64)
-        np.add.at(hits[:, 2], cpu[begin:], accesses[begin:])
-        return hits
 
-    def _pieces(self, begin: int) -> Iterator[Piece]:
-        """Iterate Pieces of the chunks from `begin` on; decoding raises CaptureError beyond the regions."""
-        for piece in self.trace.pieces(self.batch, begin, len(self.trace.chunks)):
-            yield Piece(piece.chunks, partial(self._decoded, piece))
+def by_cpu(chunk_cpu: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """[(CPU, positions of its chunks, in order)]"""
+    order = np.argsort(chunk_cpu, kind="stable")
+    cpus, first = np.unique(chunk_cpu[order], return_index=True)
+    return list(zip(cpus.tolist(), np.split(order, first[1:]), strict=False))
 
-    def _decoded(self, piece: Piece, scratch: Scratch) -> Touches:
-        touches, known = piece.decode(scratch), len(self.space.regions.va)
-        if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
-            raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
-        return touches
+
+def new_pages(page: np.ndarray, chunks: np.ndarray, fold: Fold, known: np.ndarray, missed: np.ndarray) -> int:
+    """Let the folded pages that are new to a CPU miss: the number of those that did not."""
+    more = 0
+    for _, first, count in chunks.tolist():
+        at, place = fold.folded(page[first : first + count])
+        new = np.flatnonzero(~known[place])
+        _, earliest = np.unique(place[new], return_index=True)
+        of = first + at[new[earliest]]
+        more += int(np.count_nonzero(~missed[of]))
+        missed[of] = known[place] = True
+    return more
 
 
 # The two levels of a TLB one after the other: what misses the first is stored once, for second levels of
@@ -457,52 +348,29 @@ def far_tlb(tlb: Tlb) -> Tlb:
     return changed(tlb, **dict.fromkeys(NAMES.values(), NO_LEVEL))
 
 
-class FarFilter(TlbFilter):
-    """The second level of a TLB behind a TlbFilter of near_tlb: walks as of a TlbFilter of both.
+def missed_trace(near: TlbFilter, missed: WalkStream, undone: np.ndarray = NOTHING) -> Trace:
+    """What misses a TlbFilter of near_tlb as a Trace of its own, for one of far_tlb; all other accesses count
+    as its hits.
 
-    fold_of  called with what misses the first level: the Fold of memory that does not grow, or None
+    undone  as TlbFilter.again has it, for the further run of both
     """
-
-    def __init__(self, near: TlbFilter, tlb: Tlb, fold_of: "Callable[[WalkStream], Fold | None]") -> None:
-        how = near.threads, None, near.batch
-        super().__init__(near.trace, near.space, near.placement, far_tlb(tlb), *how)
-        self.near, self.fold_of = near, fold_of
-
-    def first(self) -> WalkStream:
-        missed = self.near.first()
-        self.fold = self.fold_of(missed)
-        self.trace = _trace_of(self.near.trace, missed)
-        return self._first(None)
-
-    def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
-        if not self.states:
-            self.first()
-        self.near.progress = self.progress
-        self.trace = _trace_of(self.near.trace, self.near.again(begin, undone))
-        self.progress = None
-        return super().again(begin, undone)
-
-    def _key(self) -> str:
-        return ""
-
-
-def _trace_of(trace: Trace, missed: WalkStream) -> Trace:
-    """What missed the first level of a TLB as a Trace of its own; all other accesses count as its hits."""
-    chunks = trace.chunks.copy()
+    chunks, facts = near.trace.chunks.copy(), {**near.trace.facts, "stripped": ()}
     chunks["touches"] = np.diff(missed.offset)
     chunks["first"] = missed.offset[:-1]
 
+    def decoded(chunks: slice, _: Scratch) -> Touches:
+        part = slice(int(missed.offset[chunks.start]), int(missed.offset[chunks.stop]))
+        page = read_only(missed.page[part])
+        return Touches(chunks, page, read_only(missed.write[part]), np.broadcast_to(np.uint32(1), len(page)))
+
     def batches(least: int) -> Batches:
-        runs = chunk_runs(missed.offset, least)
-        return Batches(Piece(slice(*run), partial(_missed, missed, slice(*run))) for run in runs)
+        runs = [slice(*run) for run in chunk_runs(missed.offset, least)]
+        return Batches(Piece(run, partial(decoded, run)) for run in runs)
 
-    return replace(trace, chunks=chunks, batches=batches, again=None)
+    def again(begin: int) -> Trace:
+        return missed_trace(near, near.again(begin, undone), undone)
 
-
-def _missed(missed: WalkStream, chunks: slice, _: Scratch) -> Touches:
-    part = slice(int(missed.offset[chunks.start]), int(missed.offset[chunks.stop]))
-    page = read_only(missed.page[part])
-    return Touches(chunks, page, read_only(missed.write[part]), np.broadcast_to(np.uint32(1), len(page)))
+    return replace(near.trace, chunks=chunks, batches=batches, facts=facts, again=again)
 
 
 def is_common(tlb: Tlb) -> bool:
@@ -535,16 +403,6 @@ def _pages(regions: Regions) -> "kernels.Pages":
     _, first, which = np.unique(regions.va[at] >> np.uint64(9), return_index=True, return_inverse=True)
     gig[at] = at[first][which]
     return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
-
-
-def _with_groups(pages: "kernels.Pages", joined: Joined) -> "kernels.Pages":
-    """Pages with the regions in which joined ones are seen, as of 4 KiB."""
-    more = len(joined.va)
-    return pages._replace(
-        va=np.append(pages.va, joined.va),
-        size=np.append(pages.size, np.ones(more, pages.size.dtype)),
-        gig=np.append(pages.gig, np.zeros(more, pages.gig.dtype)),
-    )
 
 
 # What pages that join must have alike. Of an x86 entry, KVM's included, all but accessed, dirty and

@@ -2,7 +2,6 @@
 part of it whose steady state is asked for (--from, --to)."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -12,7 +11,8 @@ import numpy as np
 
 from ..core.columns import FILLS, Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
-from ..core.machine import NOTHING_MOVES, Machine, Moves, Tlb
+from ..core.machine import NOTHING_MOVES, Machine, Moves
+from ..core.process import Progress
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..core.trace import (
     EVENT_DTYPE,
@@ -29,7 +29,7 @@ from ..core.trace import (
 from .address_space import AddressSpace, address_space
 from .mm_events import PART_END, UNNAMED, Linux, regions_with_passed, undoing, within_region
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
-from .tlb_filter import FarFilter, TlbFilter, near_tlb
+from .tlb_filter import TlbFilter, far_tlb, missed_trace, near_tlb
 
 PLACE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(%|ms|s|)")
 NS = {"ms": 1e6, "s": 1e9}
@@ -152,8 +152,7 @@ class Effort(NamedTuple):
 
     threads: int = 1
     cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
-    progress: Callable[[int], None] | None = None  # called with the touches of each batch of the TLB filter
-    again: Callable[[int], None] | None = None  # the same when the steady part is filtered once more
+    progress: Progress = None  # of the TLB filter
 
 
 DEFAULT_EFFORT = Effort()
@@ -264,7 +263,6 @@ class TracedProgram:
         """WalkStream of the steady part once more, with the TLBs as the stream left them."""
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.steady_stream
-        self._filter.progress = self.effort.again
         return self._filter.again(self.steady_from, self.undone)
 
     @cached_property
@@ -289,11 +287,11 @@ class TracedProgram:
             return self.origin.fold
         if not self._is_split:
             return None
-        missed, regions = self._near.first(), self.space.regions
+        regions = self.space.regions
         if self.origin is None:
-            pages = int(first_walks(missed, regions).sum())
+            pages = int(first_walks(self._missed, regions).sum())
             must_say_something(self.growth, self.machine.tlb, regions, pages)
-        return fold(self.growth, regions, missed)
+        return fold(self.growth, regions, self._missed)
 
     @property
     def _is_split(self) -> bool:
@@ -303,18 +301,21 @@ class TracedProgram:
     @cached_property
     def _near(self) -> TlbFilter:
         """The first level of the TLB alone."""
-        sizes = np.unique(self.space.regions.tlb_level).tolist()
-        return self._filter_of(near_tlb(self.machine.tlb, sizes))
+        tlb = near_tlb(self.machine.tlb, np.unique(self.space.regions.tlb_level).tolist())
+        return TlbFilter(self.trace, self.space, self.placement, tlb, *self.effort)
+
+    @cached_property
+    def _missed(self) -> WalkStream:
+        """What misses the first level."""
+        return self._near.first()
 
     @cached_property
     def _filter(self) -> TlbFilter:
-        if self._is_split:
-            return FarFilter(self._near, self.machine.tlb, lambda missed: self.fold)
-        return self._filter_of(self.machine.tlb)
-
-    def _filter_of(self, tlb: Tlb) -> TlbFilter:
-        where, effort = (self.trace, self.space, self.placement), self.effort
-        return TlbFilter(*where, tlb, effort.threads, effort.cache_dir, progress=effort.progress)
+        where = self.space, self.placement
+        if not self._is_split:
+            return TlbFilter(self.trace, *where, self.machine.tlb, *self.effort)
+        trace, fold = missed_trace(self._near, self._missed, self.undone), self.fold
+        return TlbFilter(trace, *where, far_tlb(self.machine.tlb), self.effort.threads, fold=fold)
 
     def _same_touches(self, before: "TracedProgram") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb
