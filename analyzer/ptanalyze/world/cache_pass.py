@@ -1,7 +1,8 @@
 """The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, shape
+from ..core.process import in_order
 from ..core.trace import Fold, Placement, Reads, Regions, WalkStream, chunk_runs, give_back, read_only
 from .address_space import AddressSpace
 from .mm_events import invalidations
@@ -61,33 +63,29 @@ class Walker:
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
-    def carry(self, batch: Batch) -> Batch:
+    def carry(self, batch: Batch) -> None:
         """Where walks end, which entries they read, and which of these come from DRAM: PIECE walks take each
         step before the next, so that what one leaves to the other stays in the processor's cache.
 
         Which entries are read depends on paging-structure caches alone, what comes from DRAM on data caches:
         a piece can be fetched while the next one descends.
         """
-        size, fetched = self.kernels.PIECE, dict[int, Future[None]]()
         with ThreadPoolExecutor(1) as pool:
-            for number, first in enumerate(range(0, len(batch.reads.page), size)):
-                at = number % len(self.scratch)
-                if at in fetched:
-                    fetched[at].result()
-                walks = seen = _part(batch.reads, first, size)
-                if batch.seen is not batch.reads:
-                    seen = _part(batch.seen, first, size)
-                    self.kernels.find_leaves(*self._locating(walks, at))
-                self.kernels.find_leaves(*self._locating(seen, at))
-                flushes = batch.flushes[slice(*np.searchsorted(batch.flushes, [first, first + size]))] - first
-                entries = self.kernels.descend(*self._descending(seen, at, flushes))
-                if len(self.scratch) > 1:
-                    fetched[at] = pool.submit(self.kernels.fetch, *self._fetching(seen, at, entries))
-                else:
-                    self.kernels.fetch(*self._fetching(seen, at, entries))
-        for future in fetched.values():
-            future.result()
-        return batch
+            deque(in_order(pool, self.kernels.fetch, self._descended(batch), len(self.scratch) - 1), 0)
+
+    def _descended(self, batch: Batch) -> Iterator[tuple[Any, ...]]:
+        """Yield arguments of fetch for one piece of the batch after the other, once its walks descended."""
+        size = self.kernels.PIECE
+        for number, first in enumerate(range(0, len(batch.reads.page), size)):
+            at = number % len(self.scratch)
+            walks = seen = _part(batch.reads, first, size)
+            if batch.seen is not batch.reads:
+                seen = _part(batch.seen, first, size)
+                self.kernels.find_leaves(*self._locating(walks, at))
+            self.kernels.find_leaves(*self._locating(seen, at))
+            flushes = batch.flushes[slice(*np.searchsorted(batch.flushes, [first, first + size]))] - first
+            entries = self.kernels.descend(*self._descending(seen, at, flushes))
+            yield self._fetching(seen, at, entries)
 
     def calls(self, none: Reads) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
         """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
@@ -121,32 +119,6 @@ def trees_of(space: AddressSpace) -> "walker.Trees":
         host.levels if host else 0,
         walker.CODES[guest.encoding],
     )
-
-
-def carried(walkers: Sequence[Walker], batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches, done. Each of several walkers has a thread, for the CPUs of some nodes, which share no
-    cache with others; a batch is begun while the caller looks at the one before."""
-    if len(walkers) == 1:
-        yield from map(walkers[0].carry, batches)
-        return
-    pools = [ThreadPoolExecutor(1) for _ in walkers]
-    begun: list[Future[Batch]] = []
-    try:
-        for batch in batches:
-            before, begun = (
-                begun,
-                [pool.submit(walker.carry, batch) for pool, walker in zip(pools, walkers, strict=True)],
-            )
-            yield from _all_done(before)
-        yield from _all_done(begun)
-    finally:
-        for pool in pools:
-            pool.shutdown(cancel_futures=True)
-
-
-def _all_done(parts: Sequence[Future[Batch]]) -> list[Batch]:
-    """[the Batch], when all have carried it; []: there was none."""
-    return [part.result() for part in parts][:1]
 
 
 def work_by_thread(cpu_node: np.ndarray, walks: np.ndarray, threads: int) -> list[np.ndarray]:
@@ -190,8 +162,9 @@ def cache_pass(
 
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
-    threads  2 or more: as many share out the walks by node, unless nearly all come from one. Where there
-             are more, each has another that fetches
+    threads  2 or more: as many share out the walks by node, which share no cache with others, unless nearly
+             all come from one; where there are more, each has another that fetches. A batch is begun while
+             the caller looks at the one before
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
@@ -218,8 +191,7 @@ def cache_pass(
     ]
     every_page, every_write = read_only(stream.page), read_only(stream.write)
 
-    def begun(run: tuple[int, int]) -> Batch:
-        first, last = run
+    def begun(first: int, last: int) -> Batch:
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = every_page[begin:end], every_write[begin:end]
@@ -236,12 +208,19 @@ def cache_pass(
         return Batch(slice(first, last), reads, flushes, seen, order)
 
     concurrent = concurrent and share_a_cache(placement)
-    batches = map(begun, chunk_runs(stream.offset, AT_ONCE if concurrent else batch))
-    for done in carried(walkers, batches):
-        if done.order is not None:  # what was found for the walks as seen goes to the walks themselves
-            done.reads.read[done.order], done.reads.dram[done.order] = done.seen.read, done.seen.dram
-        yield done.chunks, done.reads
-        give_back(done.reads.page, done.reads.write)
+    runs = chunk_runs(stream.offset, AT_ONCE if concurrent else batch)
+    with ThreadPoolExecutor(1) as ahead, ThreadPoolExecutor(len(walkers)) as pool:
+
+        def carried(*run: int) -> Batch:
+            done = begun(*run)
+            deque(pool.map(lambda walker: walker.carry(done), walkers), 0)
+            return done
+
+        for done in in_order(ahead, carried, runs, int(threads > 1)):
+            if done.order is not None:  # what was found for the walks as seen goes to the walks themselves
+                done.reads.read[done.order], done.reads.dram[done.order] = done.seen.read, done.seen.dram
+            yield done.chunks, done.reads
+            give_back(done.reads.page, done.reads.write)
     if len(flush_walk) and flush_walk[-1] == len(stream):
         caches.guest_pwc.tags[:] = EMPTY
 
