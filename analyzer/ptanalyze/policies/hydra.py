@@ -66,6 +66,7 @@ class Params(Strict):
 
 ONE = np.uint64(1)
 OFF, SINGLE, MUNMAP_ALL, ALL, ALL_OR_NONE = range(5)
+ROWS_AT_ONCE = 4096
 NOTHING, SEVERAL = -1, -2  # of State.flushed
 
 
@@ -74,7 +75,7 @@ class State(NamedTuple):
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
     sharers    uint64[L, nodes]     bit n of sharers[row, m]: copies on m and n are linked; 0: m has none
     tables     uint64[T]            bit n: node n has this guest table page
-    vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
+    vma        int32[L, 512], owner int16[V]: VMA of each slot, and its owner node, as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[2]            nodes that share a leaf table changed, or had a table freed, since the
                                     last FLUSH, by system calls and by NUMA balancing
@@ -86,8 +87,6 @@ class State(NamedTuple):
     sharers: np.ndarray
     tables: np.ndarray
     vma: np.ndarray
-    mixed_row: np.ndarray
-    mixed: np.ndarray
     owner: np.ndarray
     options: np.ndarray
     sharing: np.ndarray
@@ -131,9 +130,7 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
 
 @hook
 def owner_of(state, row, slot):
-    if state.mixed_row[row] < 0:
-        return state.owner[state.vma[row]]
-    return state.owner[state.mixed[state.mixed_row[row], slot]]
+    return state.owner[state.vma[row, slot]]
 
 
 @hook
@@ -160,18 +157,14 @@ def copy(state, row, slot, node, owner, first):
         degree = 0
     lo = slot >> degree << degree
     hi = lo + (1 << degree)
-    mixed = state.mixed_row[row]
-    if mixed >= 0 and degree > 0:
-        ids = state.mixed[mixed]
-        begin = end = slot
-        while begin > lo and ids[begin - 1] == ids[slot]:
-            begin -= 1
-        while end < hi and ids[end] == ids[slot]:
-            end += 1
-        lo, hi = begin, end
+    vma, begin, end = state.vma[row, slot], slot, slot + 1
+    while begin > lo and state.vma[row, begin - 1] == vma:
+        begin -= 1
+    while end < hi and state.vma[row, end] == vma:
+        end += 1
     copied = 0
-    for word in range(lo >> 6, (hi + 63) >> 6):
-        new = state.entries[row, owner, word] & word_mask(lo, hi, word) & ~state.entries[row, node, word]
+    for word in range(begin >> 6, (end + 63) >> 6):
+        new = state.entries[row, owner, word] & word_mask(begin, end, word) & ~state.entries[row, node, word]
         state.entries[row, node, word] |= new
         copied += popcount(new)
     return copied
@@ -223,10 +216,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 def belong(state, steps, step):
     """Slots now belong to another VMA."""
     row, lo, hi = slot_range(steps, step)
-    if state.mixed_row[row] < 0:
-        state.vma[row] = steps.number[step]
-    else:
-        state.mixed[state.mixed_row[row], lo:hi] = steps.number[step]
+    state.vma[row, lo:hi] = steps.number[step]
 
 
 @hook
@@ -325,9 +315,7 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
         entries,
         sharers,
         tables,
-        history.vmas.whole.copy(),
-        history.vmas.mixed_row,
-        history.vmas.mixed.copy(),
+        history.vmas.copy(),
         history.vma_owner,
         options,
         np.zeros(2, np.uint64),
@@ -338,16 +326,13 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
 
 def _owners_entries(history: History, nodes: int) -> np.ndarray:
     """uint64[L, nodes, 8]: what was mapped before the trace began is in its owner's tables."""
-    vmas = history.vmas
-    entries = np.zeros((len(vmas.whole), nodes, 8), np.uint64)
-    owner = history.vma_owner[vmas.whole]
-    plain = np.flatnonzero(vmas.mixed_row < 0)
-    entries[plain, owner[plain]] = history.valid[plain]
-    rows = np.flatnonzero(vmas.mixed_row >= 0)
-    by_slot = history.owners(rows)
-    for node in range(nodes):
-        mine = np.packbits(by_slot == node, axis=1, bitorder="little").view(np.uint64)
-        entries[rows, node] = history.valid[rows] & mine.reshape(-1, 8)
+    entries = np.zeros((len(history.vmas), nodes, 8), np.uint64)
+    for begin in range(0, len(entries), ROWS_AT_ONCE):
+        rows = np.arange(begin, min(begin + ROWS_AT_ONCE, len(entries)))
+        by_slot = history.owners(rows)
+        for node in range(nodes):
+            mine = np.packbits(by_slot == node, axis=1, bitorder="little").view(np.uint64)
+            entries[rows, node] = history.valid[rows] & mine
     return entries
 
 

@@ -51,7 +51,6 @@ from ..kernels.replay import (
     Rows,
     Shootdowns,
     blank_steps,
-    slot_range,
 )
 from .address_space import AddressSpace, Slots
 from .mm_events import (
@@ -298,33 +297,13 @@ UNKNOWN_VMA = 0  # id of what lies in no VMA that is known
 BELOW = np.append((np.uint64(1) << np.arange(64, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))  # bits
 
 
-class VmaRows(NamedTuple):
-    """VMA ids at the start, by row (kernels.replay.Rows).
-
-    whole       int32[L]       of all slots of a row that is not in `mixed`
-    mixed_row   int32[L]       index into `mixed`, -1 where a row only ever belongs to one VMA at a time
-    mixed       int32[M, 512]  of each slot
-    """
-
-    whole: np.ndarray
-    mixed_row: np.ndarray
-    mixed: np.ndarray
-
-    def by_slot(self, rows: np.ndarray) -> np.ndarray:
-        """int32[n, 512]: VMA id of each slot of some rows (int64[n])."""
-        ids: np.ndarray = np.repeat(self.whole[rows][:, None], 512, axis=1)
-        mixed = np.flatnonzero(self.mixed_row[rows] >= 0)
-        ids[mixed] = self.mixed[self.mixed_row[rows[mixed]]]
-        return ids
-
-
 @dataclass(frozen=True)
 class History:
     """Policy-independent; everything is by row (kernels.replay.Rows) or flat table id.
 
     steps, shootdowns, rows
     vma_owner   int16[V]        owner node of each VMA id; id 0 is the unknown VMA, the main thread's node
-    vmas        VMA ids at the start
+    vmas        int32[L, 512]   VMA ids at the start, by row and slot
     valid       uint64[L, 8]    entries that were mapped before the trace began
     exists      bool[T]         table pages that existed then
     last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
@@ -337,7 +316,7 @@ class History:
     shootdowns: Shootdowns
     rows: Rows
     vma_owner: np.ndarray
-    vmas: VmaRows
+    vmas: np.ndarray
     valid: np.ndarray
     exists: np.ndarray
     last: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -356,7 +335,7 @@ class History:
 
     def owners(self, rows: np.ndarray) -> np.ndarray:
         """int16[n, 512]: node of the thread that mapped the VMA of each slot of `rows` at the start."""
-        nodes: np.ndarray = self.vma_owner[self.vmas.by_slot(rows)]
+        nodes: np.ndarray = self.vma_owner[self.vmas[rows]]
         return nodes
 
     def mapped(self) -> PteState:
@@ -404,9 +383,10 @@ def history(
     begun.huge[:, HUGE_OF] = np.append(initial.lineage, NO_VMA)[piece]
     done = all_steps(begun)
     ids, number, owner = _vma_ids(initial, done)
-    steps, shootdowns = _steps(done, number, live)
-    huge = row, slot, np.append(ids, UNKNOWN_VMA)[piece]
-    vmas = _vma_rows(slots, initial, ids, huge, steps, regions, rows)
+    shootdowns = _shootdowns(done.steps, *live.others(done.extra[done.steps.kind == FLUSH]))
+    steps = done.steps._replace(number=number)
+    vmas = _vmas(slots, initial, ids, regions, rows)
+    vmas[row, slot] = np.append(ids, UNKNOWN_VMA)[piece]
     valid = np.zeros((len(leaf), 8), np.uint64)
     if region.begin is not None:
         valid = _premapped(space, rows, vmas)
@@ -463,8 +443,7 @@ def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> MmSteps
         )
         for k, kind, row, lo, hi, call, number in zip(*(one.tolist() for one in columns), strict=True):
             if row not in ids:
-                there = past.vmas.by_slot(np.array([row]))[0]
-                ids[row], owners[row] = there.tolist(), bytearray(owner[there])
+                ids[row], owners[row] = past.vmas[row].tolist(), bytearray(owner[past.vmas[row]])
             if kind == SET and call != Event.MPROTECT:
                 ids[row][lo:hi] = [number] * (hi - lo)
                 owners[row][lo:hi] = bytes((owner[number],)) * (hi - lo)
@@ -497,11 +476,9 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], UNNAMED)
     begun.lineages[1 : 1 + len(vmas), OWNER] = owner
     done = all_steps(begun)
-    steps, flushes = done.steps, done.steps.kind == FLUSH
-    live = np.zeros((np.count_nonzero(flushes), past.shootdowns.live.shape[1]), np.int32)
-    by_nobody = np.zeros(len(live), bool)
-    single, kernel = steps.lo[flushes].astype(bool), steps.hi[flushes].astype(bool)
-    steps.lo[flushes] = steps.hi[flushes] = 0
+    steps, flushes = done.steps, np.count_nonzero(done.steps.kind == FLUSH)
+    live = np.zeros((flushes, past.shootdowns.live.shape[1]), np.int32)
+    shootdowns = _shootdowns(steps, live, np.zeros(flushes, bool))
     sets = np.flatnonzero(steps.kind == SET)
     lineage = steps.number[sets]
     owners, first = np.unique(past.vma_owner[UNKNOWN_VMA + 1 :], return_index=True)
@@ -510,7 +487,7 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     alike = np.searchsorted(owners, owner)
     known = (lineage != NO_VMA) & (np.append(owners, -1)[alike] == owner)
     steps.number[sets] = np.where(known, ids[alike], UNKNOWN_VMA)
-    return replace(past, steps=steps, shootdowns=Shootdowns(live, single, kernel, by_nobody))
+    return replace(past, steps=steps, shootdowns=shootdowns)
 
 
 def _huge_entries(
@@ -555,47 +532,27 @@ def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.
     return ids[:start], number, owner.astype(np.int16)
 
 
-def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[MmSteps, Shootdowns]:
-    """number  MmSteps.number"""
-    steps, flush = done.steps, np.flatnonzero(done.steps.kind == FLUSH)
+def _shootdowns(steps: MmSteps, live: np.ndarray, broadcast: np.ndarray) -> Shootdowns:
+    """Shootdowns of all FLUSHes among steps; `single` and `kernel` are where other steps have their slots."""
+    flush = steps.kind == FLUSH
     single, kernel = steps.lo[flush].astype(bool), steps.hi[flush].astype(bool)
     steps.lo[flush] = steps.hi[flush] = 0
-    others, broadcast = live.others(done.extra[flush])
-    return steps._replace(number=number), Shootdowns(others, single, kernel, broadcast)
+    return Shootdowns(live, single, kernel, broadcast)
 
 
-def _vma_rows(
-    slots: Slots,
-    initial: Pieces,
-    ids: np.ndarray,
-    huge: tuple[np.ndarray, np.ndarray, np.ndarray],
-    steps: MmSteps,
-    regions: Regions,
-    rows: Rows,
-) -> VmaRows:
-    """VmaRows; rows that some VMA boundary ever crosses get an id for each slot.
-
-    huge  (row, slot, VMA id) of the huge entries
-    """
-    whole_row = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
-    partial = np.zeros(len(rows.leaf), bool)
-    partial[rows.of_region[regions.level > 1]] = True
-    row, lo, hi = slot_range(steps, steps.kind == SET)
-    partial[row[(lo > 0) | (hi < 512)]] = True
+def _vmas(slots: Slots, initial: Pieces, ids: np.ndarray, regions: Regions, rows: Rows) -> np.ndarray:
+    """History.vmas of small pages. ids: int64[V], of `initial`."""
+    vmas = np.full((len(rows.leaf), 512), UNKNOWN_VMA, np.int32)
     spans = slots.spans(initial.start, initial.end)
     row, small = rows.of_region[spans.region], regions.slot[spans.region] < 0
-    partial[row[(spans.lo > 0) | (spans.hi < 512)]] = True
-    mixed_row = np.where(partial, np.cumsum(partial) - 1, -1).astype(np.int32)
-    mixed = np.full((int(partial.sum()), 512), UNKNOWN_VMA, np.int32)
-    whole = mixed_row[row] < 0
-    whole_row[row[whole]] = ids[spans.of[whole]]
-    for k in np.flatnonzero(~whole & small).tolist():
-        mixed[mixed_row[row[k]], spans.lo[k] : spans.hi[k]] = ids[spans.of[k]]
-    mixed[mixed_row[huge[0]], huge[1]] = huge[2]
-    return VmaRows(whole_row, mixed_row, mixed)
+    whole = small & (spans.hi - spans.lo == 512)
+    vmas[row[whole]] = ids[spans.of[whole], None]
+    for k in np.flatnonzero(small & ~whole).tolist():
+        vmas[row[k], spans.lo[k] : spans.hi[k]] = ids[spans.of[k]]
+    return vmas
 
 
-def _premapped(space: AddressSpace, rows: Rows, vmas: VmaRows) -> np.ndarray:
+def _premapped(space: AddressSpace, rows: Rows, vmas: np.ndarray) -> np.ndarray:
     """uint64[L, 8]: leaf entries of the snapshot that lie in a VMA known at the start."""
     tree = space.snapshot.guest
     valid = np.zeros((len(rows.leaf), 8), np.uint64)
@@ -608,7 +565,7 @@ def _premapped(space: AddressSpace, rows: Rows, vmas: VmaRows) -> np.ndarray:
         for one in np.unique(level):
             here = level == one
             present[here] = bits.leaf(raw[here], int(one), tree.encoding)
-        owned = vmas.by_slot(at) != UNKNOWN_VMA
+        owned = vmas[at] != UNKNOWN_VMA
         valid[at] = np.packbits(present & owned, axis=1, bitorder="little").view(np.uint64)
     return valid
 
