@@ -18,7 +18,7 @@ from ptanalyze.kernels import FAULT
 from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
 from ptanalyze.policies import plan_for
 from ptanalyze.world import history, mm_events
-from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.mm_events import invalidations, regions_with_passed
 from ptanalyze.world.thread_placement import LiveCpus
 from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace
@@ -147,7 +147,7 @@ def ranges(*events):
         (Event.MREMAP, (M, 8192, 16384, 1), 2 * M, [(M, M + 8192)]),
         (Event.MREMAP, (M, 8192, 16384, 1), M, []),
         (Event.MREMAP, (M, 8192, 4096, 0), M, [(M + 4096, M + 8192)]),
-        (Event.MREMAP, (M, 4096, 8192, 3), 4 * M, [(M, M + 4096), (4 * M, 4 * M + 8192)]),
+        (Event.MREMAP, (M, 4096, 8192, 3), 4 * M, [(4 * M, 4 * M + 8192), (M, M + 4096)]),
         (Event.MUNMAP, (M, 4096), -22, []),
         (Event.MMAP, (M, 4096, 3, 0x32), -12, []),
         (Event.MUNMAP, (M, 0), 0, []),
@@ -354,7 +354,7 @@ def test_live_cpus_are_those_of_threads_that_have_started_and_not_ended(case):
         assert found[number].tolist() == live_cpus(trace, placement, number, cpu, found.shape[1])
 
 
-# Regions that mremap moved touched ones to, however many moves are looked at together.
+# Regions that mremap moved touched ones to.
 
 ADDRESS = st.builds(
     lambda region, page: region * REGION + page * PAGE, st.integers(1, 8), st.integers(0, 511)
@@ -371,17 +371,12 @@ MOVE = st.tuples(START, SIZE, SIZE, RESULT)
 @given(
     touched=st.lists(st.integers(1, 8), max_size=4, unique=True),
     moves=st.lists(MOVE, max_size=8),
-    at_once=st.sampled_from([1, 2, 4096]),
 )
-@example(
-    touched=[1], moves=[(2 * REGION, PAGE, PAGE, 3 * REGION), (REGION, PAGE, PAGE, 2 * REGION)] * 2, at_once=2
-)
-def test_as_the_moves_say_one_after_the_other(touched, moves, at_once):
+@example(touched=[1], moves=[(2 * REGION, PAGE, PAGE, 3 * REGION), (REGION, PAGE, PAGE, 2 * REGION)] * 2)
+def test_as_the_moves_say_one_after_the_other(touched, moves):
     calls = [(0, 0, Event.MREMAP, (a, b, c, 1), result) for a, b, c, result in moves]
     trace = build_trace([(0, [region * REGION for region in touched])], calls)
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(mm_events, "MOVES_AT_ONCE", at_once)
-        found = mm_events.regions_with_passed(trace)
+    found = regions_with_passed(trace)
     assert found.dtype == np.uint64
     assert found.tolist() == naive.regions_with_passed(trace.regions.tolist(), trace.events)
 

@@ -7,8 +7,9 @@ from ptanalyze.analysis.whatif import replay, timeline
 from ptanalyze.core.columns import FILLS
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
+from ptanalyze.world.mm_events import chunk_at
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze.world.traced_program import chunk_at, first_walks
+from ptanalyze.world.traced_program import first_walks
 from ptanalyze_synth.capture import synth
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

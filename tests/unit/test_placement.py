@@ -310,7 +310,7 @@ def test_a_move_changes_nothing_before_it_and_leaves_nobody_behind(threads, turn
         ("0:1", "write FROM:TO@SHARE%"),
         ("0:1@30%,", "write FROM:TO@SHARE%"),
         ("1:1@30%", "from a node to itself"),
-        ("0:1@100.5%", "beyond the trace's end"),
+        ("0:1@100.5%", "the trace ends before that"),
         ("0:1@-1s", "write FROM:TO@SHARE%"),
     ],
 )

@@ -110,7 +110,7 @@ def same_space(one, other):
         assert np.array_equal(getattr(one.tables, name), getattr(other.tables, name)), name
     for name in ("va", "leaf", "level", "slot", "tlb_level"):
         assert np.array_equal(getattr(one.regions, name), getattr(other.regions, name)), name
-    assert np.array_equal(one.host_of, other.host_of) and one.unresolved == other.unresolved
+    assert np.array_equal(one.host_of, other.host_of) and one.unplaced == other.unplaced
 
 
 @pytest.mark.twin

@@ -386,13 +386,13 @@ def naive_filter(trace, space, placement, tlb):
     """([(page, write)] that miss, misses of each chunk, hits by CPU)."""
     joined = joined_groups(space.snapshot, tlb.joins) if tlb.joins > 1 else None
     cpus = [NaiveTlb(tlb, joined) for _ in placement.cpu_node]
-    due = invalidations(trace.events).tolist()
+    due = invalidations(trace.events)[["chunk", "start", "end"]].tolist()
     walks, counts = [], []
     for touches in trace.batches(1 << 30):
         for chunk in range(touches.chunks.start, touches.chunks.stop):
-            while due and due[0][1] <= chunk:
+            while due and due[0][0] <= chunk:
                 for cpu in cpus:
-                    cpu.shoot_down(*due[0][2:])
+                    cpu.shoot_down(*due[0][1:])
                 due.pop(0)
             first, count = int(trace.chunks["first"][chunk]), int(trace.chunks["touches"][chunk])
             cpu, before = cpus[placement.chunk_cpu[chunk]], len(walks)

@@ -187,7 +187,7 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     if pages := history.mapped_at_start:
         found.append(noted("premapped", pages=pages))
     found += scenario.first_touches_unseen
-    if pages := sum(space.unresolved.values()):
+    if pages := space.unplaced:
         found.append(noted("unplaced", pages=pages))
     return found
 

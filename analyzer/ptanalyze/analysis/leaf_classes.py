@@ -245,8 +245,8 @@ def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_host = of_table[first : first + len(tree)]
-    leaves, of_leaf = np.flatnonzero(tree.level == 1), of_host.copy()
-    of_leaf[leaves[address_space.leaf_counts(tree, leaves) < 512]] = closer
+    of_leaf = of_host.copy()
+    of_leaf[(tree.level == 1) & (address_space.leaf_entries(tree) < 512)] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
     of_region = np.full(len(table), unmapped, np.uint8)
     of_region[table >= 0] = of_leaf[table[table >= 0]]

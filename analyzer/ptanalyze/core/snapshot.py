@@ -212,13 +212,16 @@ class Topology:
             table[list(node.cpus)] = node.id
         return table
 
+    def frame_ranges(self) -> np.ndarray:
+        """int64[3, n]: first page frame, one past the last, and node of each range of memory, ascending."""
+        ranges = sorted((int(a), int(b), node.id) for node in self.nodes for a, b in node.frames)
+        return np.array(ranges, np.int64).reshape(-1, 3).T.copy()
+
     def node_of_frame(self, frames: np.ndarray) -> np.ndarray:
         """int16, the shape of `frames`: NUMA node of each page frame, UNKNOWN_NODE outside every node."""
-        ranges = sorted((int(a), int(b), node.id) for node in self.nodes for a, b in node.frames)
-        frames = np.asarray(frames, np.int64)
-        if not ranges:
+        (start, end, ids), frames = self.frame_ranges(), np.asarray(frames, np.int64)
+        if not len(start):
             return np.full(frames.shape, UNKNOWN_NODE, np.int16)
-        start, end, ids = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
         at = np.clip(np.searchsorted(start, frames, side="right") - 1, 0, None)
         inside = (frames >= start[at]) & (frames < end[at])
         return np.where(inside, ids[at], UNKNOWN_NODE).astype(np.int16)

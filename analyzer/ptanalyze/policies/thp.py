@@ -23,8 +23,8 @@ from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree, leaf
 from ..core.trace import REGION_SHIFT, Trace
 from ..world import trees
+from ..world.address_space import leaf_entries
 from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, parted, region_of_interest, split
-from ..world.scenario import leaf_entries
 from .contract import Availability, Policy, Scenario
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2

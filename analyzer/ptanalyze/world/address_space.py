@@ -8,7 +8,7 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, CaptureError
 from ..core.snapshot import EMULATOR, NO_PARENT, Heat, Snapshot, Tree
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables, read_only
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
@@ -24,7 +24,6 @@ class AddressSpace:
     regions     Regions of the trace, by region id
     host_of     int32[D]: flat id of the host table with the leaf entry of guest frame f at [f >> 9], NO_TABLE
                 where nothing is mapped; empty native. Frames from D << 9 up are outside the VM's memory
-    unresolved  guest tables whose own frame cannot be followed into the host tree, by reason
     """
 
     snapshot: Snapshot
@@ -34,11 +33,16 @@ class AddressSpace:
     guest_tables: int
     host_tables: int
     inferred_tables: int
-    unresolved: dict[str, int]
 
     @property
     def native(self) -> bool:
         return self.snapshot.native
+
+    @property
+    def unplaced(self) -> int:
+        """Guest tables whose own frame cannot be followed into the host tree."""
+        leaf = self.tables.host_leaf[: 0 if self.native else self.guest_tables]
+        return int(np.count_nonzero(leaf == NO_TABLE))
 
     @property
     def program_tables(self) -> np.ndarray:
@@ -54,11 +58,11 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     existing ancestor. Raises CaptureError where the tables are not a tree.
     """
     host_of = np.zeros(0, np.int32) if snapshot.native else host_index(snapshot.nested, len(snapshot.guest))
-    flat, unresolved = _flatten(snapshot, host_of)
+    flat = _flatten(snapshot, host_of)
     tables, regions = _resolve(snapshot, flat, host_of, np.array(region_va, np.uint64))
     guest, host = len(snapshot.guest), 0 if snapshot.host is None else len(snapshot.host)
     inferred = len(tables.level) - guest - host
-    return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)
+    return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred)
 
 
 def host_index(tree: Tree, first: int = 0) -> np.ndarray:
@@ -91,13 +95,13 @@ def huge_leaves(tree: Tree, level: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return table, slot, tree.base[table] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
 
 
-def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str, int]]:
+def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> Tables:
     guest, host = snapshot.guest, snapshot.host
     _must_be_tree(guest, "gpt.tables")
     host_leaf, host_slot = np.full(len(guest), NO_TABLE, np.int32), np.full(len(guest), -1, np.int16)
     if host is None:
         alone = [guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot]
-        return Tables(*(np.array(column) for column in alone)), {}
+        return Tables(*(np.array(column) for column in alone))
     _must_be_tree(host, "ept.tables")
     known = guest.frame >= 0
     region = np.where(known, guest.frame >> 9, 0)
@@ -106,10 +110,6 @@ def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str,
     mapped = host_leaf != NO_TABLE
     level = host.level[host_leaf[mapped] - len(guest)].astype(np.int64)
     host_slot[mapped] = guest.frame[mapped] >> (9 * (level - 1)) & 511
-    unresolved = {
-        "frame unknown": int(np.count_nonzero(~known)),
-        "unmapped in the host": int(np.count_nonzero(known & ~mapped)),
-    }
     parent = np.where(host.parent == NO_PARENT, NO_PARENT, host.parent + len(guest))
     nowhere = np.full(len(host), -1)
     columns = [
@@ -121,7 +121,7 @@ def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str,
         (host_slot, nowhere),
     ]
     types = (np.int32, np.int16, np.uint8, np.uint64, np.int32, np.int16)
-    return Tables(*(np.concatenate(c).astype(t) for c, t in zip(columns, types, strict=True))), unresolved
+    return Tables(*(np.concatenate(c).astype(t) for c, t in zip(columns, types, strict=True)))
 
 
 def _must_be_tree(tree: Tree, file: str) -> None:
@@ -274,14 +274,11 @@ class Nested:
         return out, entry
 
 
-def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
-    """int64[n]: mapped entries of each of the leaf tables `tables`."""
-    from ..kernels.walker import CODES, Segments, count_mapped
-
-    n, counts = len(tables), np.zeros(len(tables), np.int64)
-    lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)
-    segments = Segments(tables.astype(np.int32), lo, hi, np.zeros(n, np.int64))
-    count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], counts)
+def leaf_entries(tree: Tree) -> np.ndarray:
+    """int64[T]: entries of each table of a Tree that map pages, of whatever size."""
+    counts = np.zeros(len(tree), np.int64)
+    for level, ids, raw in bits.blocks(tree, (1, 2, 3)):
+        counts[ids] = bits.leaf(raw, level, tree.encoding).sum(axis=1)
     return counts
 
 
@@ -414,20 +411,18 @@ def _regions(base: np.ndarray, vmas: np.ndarray, group: np.ndarray) -> tuple[np.
 
 def leaves_of(tree: Tree, heat: Heat) -> tuple[np.ndarray, np.ndarray]:
     """(int64[P] table, int64[P] slot) of the entry that maps each page of a Heat; table -1: none does now."""
-    table, slot = np.full(len(heat.address), -1), np.zeros(len(heat.address), np.int64)
+    table, slot, index = (
+        np.full(len(heat.address), NO_TABLE),
+        np.zeros(len(heat.address), np.int64),
+        _ByBase(tree),
+    )
     for level in np.unique(heat.level).tolist():
-        tables = np.flatnonzero(tree.level == level)
-        if not len(tables):
-            continue
-        tables = tables[np.argsort(tree.base[tables])]
         of = np.flatnonzero(heat.level == level)
-        shift = np.uint64(3 + 9 * level)
-        base = heat.address[of] >> (shift + np.uint64(9)) << (shift + np.uint64(9))
-        at = np.minimum(np.searchsorted(tree.base[tables], base), len(tables) - 1)
-        within = (heat.address[of] >> shift & np.uint64(511)).astype(np.int64)
-        entries = tree.entries[tables[at], within]
-        there = (tree.base[tables[at]] == base) & bits.leaf(entries, level, tree.encoding)
-        table[of[there]], slot[of[there]] = tables[at[there]], within[there]
+        at = index.find(level, heat.address[of] >> np.uint64(REGION_SHIFT))
+        of, at = of[at != NO_TABLE], at[at != NO_TABLE]
+        slot[of] = (heat.address[of] >> np.uint64(3 + 9 * level) & SLOTS).astype(np.int64)
+        there = bits.leaf(tree.entries[at, slot[of]], level, tree.encoding)
+        table[of[there]] = at[there]
     return table, slot
 
 

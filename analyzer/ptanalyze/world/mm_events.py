@@ -102,8 +102,8 @@ KINDS = (
 # the region unmapped and mapped again at the same address is found as it was left.
 
 MAP, UNMAP = ~np.uint64(0), ~np.uint64(1)
-MEANT, GONE, NEW = range(3)  # of bytes: as when the region began, or in their place; unmapped; mapped since
-MAPPED_AT_FREE, UNMAPPED, MOVED_AWAY = (NEW, MEANT, NEW), (GONE, GONE, NEW), (NEW,) * 3  # by state before
+MEANT, GONE, ADDED = range(3)  # of bytes: as when the region began, or in their place; unmapped; mapped since
+MAPS_FREE, TAKES_AWAY, MOVES_AWAY = (ADDED, MEANT, ADDED), (GONE, GONE, ADDED), (ADDED,) * 3  # by state
 
 
 class _Bytes:
@@ -138,7 +138,7 @@ class _Bytes:
         return before
 
     def move(self, start: int, end: int, there: int) -> None:
-        for lo, hi, state in self.become(start, end, MOVED_AWAY):
+        for lo, hi, state in self.become(start, end, MOVES_AWAY):
             self.become(lo - start + there, hi - start + there, (state,) * 3)
 
 
@@ -148,54 +148,28 @@ def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
 
     events  Trace.events
     """
-    rows = _maps_and_moves(events, chunk)
+    done = _effects_in_region(events, NEW, UNMAPPED, MOVED)
+    done = done[done["chunk"] >= chunk]
+    what = done["what"]
+    there = np.where(what == MOVED, done["there"], np.where(what == NEW, MAP, UNMAP))
+    rows = np.stack([done["start"], done["end"], there], axis=1)
     meet = _that_meet(rows)
     alone = rows[~meet & (rows[:, 2] == MAP)]
     state, found = _Bytes(), list[tuple[int, int, int]]()
     for start, end, there in rows[meet].tolist():
         if there == MAP:
-            before = state.become(start, end, MAPPED_AT_FREE)
+            before = state.become(start, end, MAPS_FREE)
             found += [(lo, hi, int(MAP)) for lo, hi, was in before if was != GONE]
         elif there == UNMAP:
-            state.become(start, end, UNMAPPED)
+            state.become(start, end, TAKES_AWAY)
         else:
             state.move(start, end, there)
             found.append((start, end, there))
     return _undone(np.concatenate([alone, np.array(found, np.uint64).reshape(-1, 3)]))
 
 
-def _maps_and_moves(events: np.ndarray, chunk: int) -> np.ndarray:
-    """uint64[n, 3]: first byte, one past the last, and MAP (where nothing is), UNMAP or where it moves to;
-    of the region's calls from `chunk` on, in order."""
-    region, done = region_of_interest(events), carried_out(events)
-    done = done[done < region.end]
-    kind, where, flags = events["kind"][done], addresses(events[done]), events["d"][done]
-    start, past, cut, there, there_to = where.T
-    mmap, munmap, mremap = (kind == one for one in (Event.MMAP, Event.MUNMAP, Event.MREMAP))
-    kept, moved = np.minimum(past, cut), mremap & (start != there)
-    lands_on = flags & np.uint64(MREMAP_FIXED) > 0
-    at, before = np.flatnonzero(kind == Event.BRK)[1:], _breaks_before(kind, start)
-    parts = [
-        (np.flatnonzero(mmap & ~_replaces(flags)), start, past, MAP),
-        (np.flatnonzero(munmap), start, past, UNMAP),
-        (np.flatnonzero(moved), start, kept, there),
-        (np.flatnonzero(mremap), kept, past, UNMAP),
-        (np.flatnonzero(mremap & ~lands_on), there + (kept - start), there_to, MAP),
-        (at, before, start, MAP),
-        (at, start, before, UNMAP),
-    ]
-    columns = [[np.broadcast_to(one, len(done))[index] for one in of] for index, *of in parts]
-    every = np.concatenate([np.stack(three, axis=1) for three in columns])
-    number = np.concatenate([index for index, *_ in parts])
-    inside = (done[number] >= region.first) & (events["chunk"][done[number]] >= chunk)
-    order = np.argsort(number, kind="stable")
-    order = order[(inside & (every[:, 0] < every[:, 1]))[order]]
-    ordered: np.ndarray = every[order]
-    return ordered
-
-
 def _that_meet(rows: np.ndarray) -> np.ndarray:
-    """bool[n]: rows of _maps_and_moves with bytes that another one has too, and those that move."""
+    """bool[n]: rows with bytes that another one has too, and those that move."""
     moves = np.flatnonzero(rows[:, 2] < UNMAP)
     there = rows[moves, 2]
     start = np.append(rows[:, 0], there)
@@ -211,7 +185,10 @@ def _that_meet(rows: np.ndarray) -> np.ndarray:
 
 
 def _undone(rows: np.ndarray) -> np.ndarray:
-    """EVENT_DTYPE of undoing, which takes back rows as of _maps_and_moves from the last to the first."""
+    """EVENT_DTYPE of undoing, which takes back rows from the last to the first.
+
+    rows  uint64[n, 3]: first byte, one past the last, and MAP, UNMAP or where it moves to
+    """
     rows = rows[::-1]
     moves, parts = np.flatnonzero(rows[:, 2] != MAP), list[np.ndarray]()
     for first, past in pairwise([-1, *moves.tolist(), len(rows)]):
@@ -224,12 +201,6 @@ def _undone(rows: np.ndarray) -> np.ndarray:
             move["b"] = move["c"] = to_end - to
             parts.append(move)
     return np.concatenate(parts)
-
-
-def _replaces(flags: np.ndarray) -> np.ndarray:
-    """bool: mmap's flags let it land on what is mapped."""
-    replaces: np.ndarray = (flags & np.uint64(MAP_FIXED) != 0) & (flags & np.uint64(MAP_FIXED_NOREPLACE) == 0)
-    return replaces
 
 
 def carried_out(events: np.ndarray) -> np.ndarray:
@@ -277,20 +248,65 @@ def merging(events: np.ndarray) -> np.ndarray:
     return np.where(private, (flags & VMA_FLAGS).astype(np.int64), -1)
 
 
+EFFECT_DTYPE = np.dtype(
+    [
+        ("event", np.int64),  # index into Trace.events
+        ("chunk", np.int64),  # happens before this chunk
+        ("what", np.uint8),
+        ("start", np.uint64),  # first byte
+        ("end", np.uint64),  # one past the last byte
+        ("there", np.uint64),  # where the first byte is then
+    ]
+)
+# UNMAPPED; what makes ROOM for others (MAP_FIXED, MREMAP_FIXED); the FREE target of a move; MOVED; mapped
+# where nothing was (NEW) or in another's place (OVER); CHANGED by mprotect, madvise or move_pages
+UNMAPPED, ROOM, FREE, MOVED, NEW, OVER, CHANGED = range(7)
+MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED = (np.uint64(flag) for flag in (0x10, 0x100000, 2))
+
+
+def effects(events: np.ndarray) -> np.ndarray:
+    """EFFECT_DTYPE[n]: what events do to bytes, in the order in which it happens.
+
+    Where the heap ended is known from the brk event before it; the first does nothing.
+    """
+    done = carried_out(events)
+    kind, flags = events["kind"][done], events["d"][done]
+    start, past, cut, there, there_to = addresses(events[done]).T
+    mmap, munmap, mremap, brk = (kind == one for one in (Event.MMAP, Event.MUNMAP, Event.MREMAP, Event.BRK))
+    fixed = mmap & (flags & MAP_FIXED > 0) & (flags & MAP_FIXED_NOREPLACE == 0)
+    fixed |= mremap & (flags & MREMAP_FIXED > 0)
+    moved, kept = mremap & (start != there), np.minimum(past, cut)
+    before, breaks = start.copy(), np.flatnonzero(brk)
+    before[breaks[1:]] = start[breaks[:-1]]
+    parts = [
+        (np.where(fixed, ROOM, FREE), mmap & fixed, start, past),
+        (np.where(fixed, ROOM, FREE), moved, there, there_to),
+        (UNMAPPED, munmap, start, past),
+        (UNMAPPED, mremap, kept, past),
+        (UNMAPPED, brk, start, before),
+        (MOVED, moved, start, kept),
+        (np.where(fixed, OVER, NEW), mmap, start, past),
+        (np.where(fixed, OVER, NEW), mremap, there + (kept - start), there_to),
+        (NEW, brk, before, start),
+        (CHANGED, ~(mmap | munmap | mremap | brk), start, past),
+    ]
+    rows = []
+    for what, which, first, end in parts:
+        at = np.flatnonzero(which & (first < end))
+        rows.append(np.zeros(len(at), EFFECT_DTYPE))
+        rows[-1]["event"], rows[-1]["what"] = done[at], what[at] if isinstance(what, np.ndarray) else what
+        rows[-1]["start"], rows[-1]["end"], rows[-1]["there"] = first[at], end[at], there[at]
+        rows[-1]["chunk"] = events["chunk"][done[at]]
+    every = np.concatenate(rows)
+    return every[np.argsort(every["event"], kind="stable")]
+
+
 def made(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(starts, ends), uint64, apart from each other: all that mmap, mremap and brk events mapped."""
-    kind, result = events["kind"], events["result"]
-    done = np.isin(kind, (Event.MMAP, Event.MREMAP, Event.BRK)) & (result > 0)
-    kind, result = kind[done], result[done].astype(np.uint64)
-    a, b, c = (events[name][done] for name in "abc")
-    grown = (kind == Event.MREMAP) & (result == a)
-    starts = np.where(grown, beyond(result, b), result)
-    ends = beyond(result, np.where(kind == Event.MREMAP, c, b))
-    brk = np.flatnonzero(kind == Event.BRK)
-    at = page_up(result[brk])
-    starts[brk[1:]], ends[brk[1:]] = at[:-1], at[1:]
-    ends[brk[:1]] = starts[brk[:1]]
-    return merged(starts, ends)
+    rows = effects(events)
+    new, moved = rows[np.isin(rows["what"], (NEW, OVER))], rows[rows["what"] == MOVED]
+    starts = np.append(new["start"], moved["there"])
+    return merged(starts, np.append(new["end"], moved["there"] + (moved["end"] - moved["start"])))
 
 
 def merged(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -388,59 +404,78 @@ def part_of(trace: Trace, first: int, last: int) -> Trace:
     return replace(trace, chunks=chunks, events=events, batches=batches)
 
 
-MAP_FIXED = 0x10
-MAP_FIXED_NOREPLACE = 0x100000
-MREMAP_FIXED = 2
+PLACE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(%|ms|s|)")
+NS = {"ms": 1e6, "s": 1e9}
 
-INVALIDATION_DTYPE = np.dtype(
-    [
-        ("event", np.int64),  # index into Trace.events
-        ("chunk", np.int64),  # happens before this chunk
-        ("start", np.uint64),  # first byte, page-aligned
-        ("end", np.uint64),  # one past the last byte, page-aligned
-    ]
-)
+
+def chunk_at(trace: Trace, option: str, text: str, of: str = "accesses") -> int:
+    """The first chunk of a Trace at or after a place: "40%" of its accesses, "2.5s" or "300ms" after its
+    first chunk, or a number of accesses. UsageError for other texts, and for places beyond its end.
+
+    of  "accesses", or "touches" in their place
+    """
+    place = PLACE.fullmatch(text)
+    if place is None:
+        raise UsageError(f"{option} {text}: write a share of the {of} (40%), a time (2.5s) or their number")
+    amount, unit, count = float(place[1]), place[2], trace.chunks[of].astype(np.int64)
+    before, at, time = (np.cumsum(count) - count).astype(np.float64), amount, trace.chunks["time"]
+    if unit == "%":
+        at = amount / 100 * float(count.sum())
+    elif unit:
+        if not len(time) or time[0] == time[-1]:
+            raise UsageError(f"{option} {text}: the trace has no times; give a share of the {of}, as 40%")
+        before, at = (time - time[0]).astype(np.float64), amount * NS[unit]
+    chunk = int(np.searchsorted(before, at))
+    if chunk >= len(count) and (unit != "%" or amount > 100):
+        raise UsageError(f"{option} {text}: the trace ends before that; give less")
+    return chunk
+
+
+def asked_part(trace: Trace, begin: str, end: str) -> tuple[Trace, int]:
+    """(the Trace up to `end`, the chunk at `begin`): places as of chunk_at, "" none."""
+    last = chunk_at(trace, "--to", end) if end else len(trace.chunks)
+    first = chunk_at(trace, "--from", begin) if begin else 0
+    if (begin or end) and first >= last:
+        raise UsageError(f"--from {begin} --to {end}: no accesses lie between them; give a later --to")
+    return (trace if last == len(trace.chunks) else until(trace, last)), first
+
+
+def until(trace: Trace, end: int) -> Trace:
+    """A Trace whose region of interest ends before chunk `end`: what follows is no longer walked, and its
+    calls tell what was mapped."""
+    events = trace.events
+    at = int(np.searchsorted(events["chunk"], end, side="left"))
+    marks = np.isin(events["kind"], (Event.ROI_START, Event.ROI_END))
+    mark = np.zeros(1, EVENT_DTYPE)
+    mark["kind"], mark["chunk"], mark["a"] = Event.ROI_END, end, PART_END
+    if at:
+        mark["time"], mark["thread"], mark["cpu"] = (
+            events[name][at - 1] for name in ("time", "thread", "cpu")
+        )
+    later = events[at:][~marks[at:]]
+    return within_region(replace(trace, events=np.concatenate([events[:at], mark, later])))
 
 
 def invalidations(events: np.ndarray) -> np.ndarray:
-    """INVALIDATION_DTYPE[n]: the ranges whose translations events of the region may change, in event order.
+    """EFFECT_DTYPE[n]: whole pages whose translations events of the region may change, in event order.
 
     Events outside the region of interest have no row: TLBs and walk caches are empty when it begins, a
     further run finds them as its end left them, and no walk comes later.
-    munmap, mprotect, data that moved to another node, madvise that unmaps or ages, what mremap moves away
-    from, cuts off or lands on, mmap with MAP_FIXED, and a shrinking brk (against the brk event before it).
-    Failed calls change nothing. An event has no row, one, or (mremap with MREMAP_FIXED) two.
     """
-    region, done = region_of_interest(events), carried_out(events)
-    kind, flags = events["kind"][done], events["d"][done]
-    start, past, cut, there, there_to = addresses(events[done]).T
-    mremap = kind == Event.MREMAP
-    moved, lands_on = mremap & (start != there), flags & np.uint64(MREMAP_FIXED) > 0
-    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT, Event.MOVE_PAGES, Event.MADVISE))
-    parts = [
-        (plain | moved | (kind == Event.MMAP) & _replaces(flags), start, past),
-        (moved & lands_on, there, there_to),
-        (mremap & ~moved, cut, past),
-        (kind == Event.BRK, start, _breaks_before(kind, start)),
-    ]
-    rows = np.zeros((len(parts), len(done)), INVALIDATION_DTYPE)
-    rows["event"], rows["chunk"] = done, events["chunk"][done]
-    for row, (which, first, end) in zip(rows, parts, strict=True):
-        row["start"], row["end"] = first & ~(PAGE - np.uint64(1)), np.where(which, page_up(end), 0)
-    rows = rows.T[(rows["end"] > rows["start"]).T]  # in event order
-    return rows[(rows["event"] >= region.first) & (rows["event"] < region.end)]
+    rows = _effects_in_region(events, UNMAPPED, ROOM, MOVED, CHANGED)
+    rows["start"], rows["end"] = rows["start"] & ~(PAGE - np.uint64(1)), page_up(rows["end"])
+    return rows
 
 
-def _breaks_before(kind: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """uint64[C]: where the heap ended before each brk, its own `start` for the first and for other calls."""
-    before, brk = start.copy(), np.flatnonzero(kind == Event.BRK)
-    before[brk[1:]] = start[brk[:-1]]
-    return before
+def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
+    region, rows = region_of_interest(events), effects(events)
+    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
+    found: np.ndarray = rows[inside & np.isin(rows["what"], which)]
+    return found
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
 
-MOVES_AT_ONCE = 4096
 SHIFT = np.uint64(REGION_SHIFT)
 
 
@@ -450,60 +485,26 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
     A growing realloc moves its buffer again before it uses it: without the regions in between, its pages
     would be lost on the way, and be demand faults once more.
     """
-    moves, found = _moves(trace.events), list[int]()
-    known = np.unique(trace.regions)
-    for first in range(0, len(moves), MOVES_AT_ONCE):
-        some = moves[first : first + MOVES_AT_ONCE]
-        if not _may_find(some, known):
+    moves = effects(trace.events)
+    moves = moves[(moves["what"] == MOVED) & (moves["there"] > 0)]
+    known, passed = np.unique(trace.regions).tolist(), list[int]()
+    idle: dict[tuple[int, int, int], int] = {}  # moves that led nowhere new, and how many had passed by then
+    for move in zip(*(moves[name].tolist() for name in ("start", "end", "there")), strict=True):
+        if idle.get(move) == len(passed):
             continue
-        before = len(found)
-        _find(some.tolist(), known.tolist(), found)
-        known = np.sort(np.append(known, np.array(found[before:], np.uint64)))
-    return np.concatenate([trace.regions, np.array(found, np.uint64)])
-
-
-def _moves(events: np.ndarray) -> np.ndarray:
-    """uint64[n, 3] (from, to, bytes) of the mremaps that moved something."""
-    moved = events[(events["kind"] == Event.MREMAP) & (events["result"] > 0)]
-    to, size = moved["result"].astype(np.uint64), page_up(np.minimum(moved["b"], moved["c"]))
-    some = (to != moved["a"]) & (moved["a"] < TOP) & (size > 0) & (size < TOP)
-    moves: np.ndarray = np.stack([moved["a"], to, size], axis=1)[some]
-    return moves
-
-
-def _may_find(moves: np.ndarray, known: np.ndarray) -> bool:
-    """Whether any of the moves takes a known region to where not all regions are known."""
-    start, to, size = moves.T
-    last = size - np.uint64(1)
-    sources = _count(known, start >> SHIFT, start + last >> SHIFT)
-    targets = _count(known, to >> SHIFT, to + last >> SHIFT)
-    return bool(np.any((sources > 0) & (targets <= (to + last >> SHIFT) - (to >> SHIFT))))
-
-
-def _count(known: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Number of known regions from `first` to `last`."""
-    counted = np.searchsorted(known, last, side="right") - np.searchsorted(known, first)
-    return counted.astype(np.uint64)
-
-
-def _find(moves: Iterable[tuple[int, int, int]], known: list[int], found: list[int]) -> None:
-    """Append to `found` the regions that the moves take a known one to; they are known from then on."""
-    done: dict[tuple[int, int, int], int] = {}  # moves that found nothing, and what had been found by then
-    for source, target, size in moves:
-        move = source, target, size
-        if done.get(move) == len(found):
-            continue
-        before, first, last = len(found), source >> REGION_SHIFT, (source + size - 1) >> REGION_SHIFT
-        for region in known[bisect_left(known, first) : bisect_left(known, last + 1)]:
-            start = max(region << REGION_SHIFT, source) - source + target
-            end = min((region + 1) << REGION_SHIFT, source + size) - source + target
-            for there in range(start >> REGION_SHIFT, (end - 1 >> REGION_SHIFT) + 1):
-                at = bisect_left(known, there)
-                if at == len(known) or known[at] != there:
-                    insort(known, there)
-                    found.append(there)
-        if len(found) == before:
-            done[move] = before
+        (start, end, there), before = move, len(passed)
+        first, last = bisect_left(known, start >> REGION_SHIFT), bisect_right(known, end - 1 >> REGION_SHIFT)
+        for region in known[first:last]:
+            low = max(region << REGION_SHIFT, start) - start + there
+            high = min((region + 1) << REGION_SHIFT, end) - start + there
+            for target in range(low >> REGION_SHIFT, (high - 1 >> REGION_SHIFT) + 1):
+                at = bisect_left(known, target)
+                if at == len(known) or known[at] != target:
+                    insort(known, target)
+                    passed.append(target)
+        if len(passed) == before:
+            idle[move] = before
+    return np.concatenate([trace.regions, np.array(passed, np.uint64)])
 
 
 # Calls that change a part of 2 MiB, whose huge page they split.
@@ -521,35 +522,26 @@ Change: TypeAlias = tuple[int, int, int, int, int]
 
 def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
     """Yield (index of the event, what it does, first byte, one past the last, protection or -1)."""
-    done, brk = carried_out(events), 0
-    some = events[done]
-    replacing = (some["kind"] == Event.MUNMAP) | (some["kind"] == Event.MMAP) & _replaces(some["d"])
-    columns = some["kind"], some["c"], replacing, emptying(some), *addresses(some).T
-    rows = zip(done.tolist(), *(column.tolist() for column in columns), strict=True)
-    for at, kind, c, replaces, empties, start, end, cut, there, there_to in rows:
-        if replaces:
+    rows = effects(events)
+    of = events[rows["event"]]
+    calls = zip(of["kind"].tolist(), of["c"].tolist(), emptying(of).tolist(), strict=True)
+    for (at, _, what, start, end, there), (kind, c, empties) in zip(rows.tolist(), calls, strict=True):
+        if what in (UNMAPPED, ROOM, FREE):
             yield at, UNMAPS, start, end, -1
-        if kind in (Event.MMAP, Event.MPROTECT):
-            yield at, MAPS if kind == Event.MMAP else PROTECTS, start, end, c
+        elif what in (NEW, OVER):
+            yield at, MAPS, start, end, c if kind == Event.MMAP else -1
+        elif what == MOVED:
+            torn = (there - start) % REGION > 0
+            yield at, MOVES_OFF if torn else UNMAPS, start, end, -1
+            yield at, MAPS, there, there + end - start, -1
+            if torn:
+                yield at, ARRIVES, there, there + end - start, -1
+        elif kind == Event.MPROTECT:
+            yield at, PROTECTS, start, end, c
         elif kind == Event.MADVISE and c in ADVICE_THAT_CLEARS:
             yield at, FREES if empties and linux.frees_emptied_tables else EMPTIES, start, end, -1
         elif kind == Event.MADVISE and c != MADV_COLLAPSE:
             yield at, AGES, start, end, -1
-        elif kind == Event.MREMAP:
-            yield at, UNMAPS, cut, end, -1
-            if there == start:
-                yield at, MAPS, end, cut, -1
-                continue
-            torn, kept = (there - start) % REGION > 0, min(end, cut)
-            yield at, UNMAPS, there, there_to, -1
-            yield at, MOVES_OFF if torn else UNMAPS, start, kept, -1
-            yield at, MAPS, there, there_to, -1
-            if torn:
-                yield at, ARRIVES, there, there + kept - start, -1
-        elif kind == Event.BRK:
-            yield at, UNMAPS, start, brk, -1
-            yield at, MAPS, brk or start, start, -1
-            brk = start
 
 
 def changes(events: np.ndarray, blocks: Sequence[int], linux: Linux = UNNAMED) -> Iterator[Change]:

@@ -28,6 +28,7 @@ a guest moves keeps its leaf table in the host: the hypervisor is taken to follo
 Marks and flushes of a hypervisor are not counted.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,14 +36,14 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.columns import Finding, noted
-from ..core.errors import UNKNOWN_NODE, UsageError, plural
-from ..core.snapshot import Tree
+from ..core.errors import UNKNOWN_NODE, UsageError
+from ..core.snapshot import Topology, Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
 from ..kernels import BALANCING
 from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
 from .address_space import AddressSpace
 from .history import History
-from .mm_events import region_of_interest
+from .mm_events import MOVED, UNMAPPED, effects, region_of_interest
 from .traced_program import TracedProgram
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 
 NOWHERE = -1
-ADDRESSES = np.uint64(1 << 57)  # what lies above is no address
 REGION = np.uint64(1 << REGION_SHIFT)
 ROWS_AT_ONCE = 4096
 
@@ -97,24 +97,14 @@ def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
     region, latest = np.unique(events["a"][touches] >> np.uint64(REGION_SHIFT), return_index=True)
     order = touches[latest]
     there = np.ones(len(region), bool)
-    first, last, when = _unmapped(events)
-    first, last = np.searchsorted(region, first), np.searchsorted(region, last)
+    gone = effects(events)
+    gone = gone[np.isin(gone["what"], (UNMAPPED, MOVED)) | (events["kind"][gone["event"]] == Event.MMAP)]
+    first = np.searchsorted(region, (gone["start"] + REGION - np.uint64(1)) // REGION)
+    last, when = np.searchsorted(region, gone["end"] // REGION), gone["event"]
     for k in np.flatnonzero(first < last):
         there[first[k] : last[k]] &= order[first[k] : last[k]] > when[k]
     region, order = region[there], order[there]
     return FirstTouches(region, order, placement.cpu_node[placement.event_cpu[order]].astype(np.int16))
-
-
-def _unmapped(events: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(first region, one past the last, index of the event): regions unmapped, moved away or mapped again."""
-    kind, a, b, result = (events[name] for name in ("kind", "a", "b", "result"))
-    start = np.where(kind == Event.MMAP, result.astype(np.uint64), a)
-    leaves = (kind == Event.MUNMAP) & (result >= 0)
-    leaves |= (kind == Event.MMAP) & (result > 0)
-    leaves |= (kind == Event.MREMAP) & (result > 0) & (result.astype(np.uint64) != a)
-    when = np.flatnonzero(leaves & (start < ADDRESSES) & (b < ADDRESSES))
-    end = start[when] + (b[when] + np.uint64(4095)) // np.uint64(4096) * np.uint64(4096)
-    return (start[when] + REGION - np.uint64(1)) // REGION, end // REGION, when
 
 
 def table_homes(program: TracedProgram, past: History) -> np.ndarray:
@@ -209,7 +199,9 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
     rank[guests] = np.arange(len(guests))
     first = np.full(len(home) + 1, len(guests))  # the last: where nothing maps
     np.minimum.at(first, tables.host_leaf[guests], rank[guests])
-    _behind_pages(program, past, rank, first)
+    rows = np.flatnonzero((past.rows.leaf < space.guest_tables) & past.valid.any(axis=1))
+    for guest, host in _hosts_behind(space, past.rows.leaf[rows], lambda some: past.mapped_pages(rows[some])):
+        np.minimum.at(first, host, rank[guest])
     for level in range(1, program.snapshot.nested.levels):
         ids = np.arange(space.guest_tables, space.guest_tables + space.host_tables)
         ids = ids[(tables.level[ids] == level) & (tables.parent[ids] >= 0)]
@@ -219,21 +211,27 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
     return found
 
 
-def _behind_pages(program: TracedProgram, past: History, rank: np.ndarray, first: np.ndarray) -> None:
-    """Lower first[host table] to the rank of the guest tables whose mapped pages it maps."""
-    tree, host_of = program.snapshot.guest, np.append(program.space.host_of, NOWHERE)
-    rows = np.flatnonzero((past.rows.leaf < program.space.guest_tables) & past.valid.any(axis=1))
-    for begin in range(0, len(rows), bits.BLOCK):
-        block = rows[begin : begin + bits.BLOCK]
-        for level in np.unique(tree.level[past.rows.leaf[block]]).tolist():
-            at = block[tree.level[past.rows.leaf[block]] == level]
-            leaf = past.rows.leaf[at]
-            row, slot = np.nonzero(past.mapped_pages(at))
-            region = bits.frame(tree.entries[leaf[row], slot], level, tree.encoding)[:, None] >> 9
+def _hosts_behind(
+    space: AddressSpace, leaves: np.ndarray, kept: Callable[[slice], np.ndarray]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield ([n] guest tables, [n] host tables that map a page of a leaf entry of each, else -1), flat ids.
+
+    leaves  int64[k]: guest tables; kept: called with a slice of them, bool[n, 512] of the entries that count
+    """
+    tree, host_of = space.snapshot.guest, np.append(space.host_of, NOWHERE)
+    for begin in range(0, len(leaves), bits.BLOCK):
+        some = slice(begin, begin + bits.BLOCK)
+        block = leaves[some]
+        counts = np.broadcast_to(kept(some), (len(block), 512))
+        for level in np.unique(tree.level[block]).tolist():
+            at = np.flatnonzero(tree.level[block] == level)
+            raw = tree.entries[block[at]]
+            which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding) & counts[at])
+            region = bits.frame(raw[which, slot], level, tree.encoding)[:, None] >> 9
             region = region + np.arange(512 ** max(level - 2, 0))
-            inside = (region >= 0) & (region < len(host_of) - 1)
+            inside = (region >= 0) & (region < len(space.host_of))
             host = host_of[np.where(inside, region, -1)]
-            np.minimum.at(first, host, np.broadcast_to(rank[leaf[row]][:, None], host.shape))
+            yield np.broadcast_to(block[at[which], None], host.shape).ravel(), host.ravel()
 
 
 # Nodes of the data: by page where the trace touches them, by table elsewhere.
@@ -312,10 +310,8 @@ def frames(program: TracedProgram, nested: bool) -> "Frames":
     from ..kernels.walker import CODES
 
     space = program.space
-    topology = space.snapshot.topology
-    nodes = () if single_node(space) else topology.nodes
-    ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
-    start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
+    topology = Topology(()) if single_node(space) else space.snapshot.topology
+    start, end, node = topology.frame_ranges()
     node = np.where((node >= 0) & (node < program.nodes), node, UNKNOWN_NODE)
     if not nested:
         none = np.zeros((0, 512), np.uint64)
@@ -332,7 +328,9 @@ def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndar
     space, tables = program.space, program.space.tables
     touched = np.zeros(len(tables.level), bool)
     if not space.native:
-        touched[_host_tables(space, rows.leaf[rows.leaf < space.guest_tables])] = True
+        leaves = rows.leaf[rows.leaf < space.guest_tables]
+        for _, host in _hosts_behind(space, leaves, lambda some: np.ones((1, 512), bool)):
+            touched[host[host >= 0]] = True
         chain = np.unique(rows.leaf)
         while len(chain):
             below = tables.host_leaf[chain]
@@ -346,21 +344,6 @@ def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndar
     if not len(ids):
         return np.zeros((0, 512), np.int8), host_row
     return nodes_behind(program, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
-
-
-def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
-    """Flat ids of the host tables behind the pages of guest tables `leaves`."""
-    tree, behind = space.snapshot.guest, np.zeros(len(space.tables.level), bool)
-    for begin in range(0, len(leaves), bits.BLOCK):
-        at = leaves[begin : begin + bits.BLOCK]
-        for level in np.unique(tree.level[at]).tolist():
-            raw = tree.entries[at[tree.level[at] == level]]
-            raw = raw[bits.leaf(raw, level, tree.encoding)]
-            regions = bits.frame(raw, level, tree.encoding)[:, None] >> 9
-            regions = np.unique(regions + np.arange(512 ** max(level - 2, 0)))
-            host = space.host_of[regions[(regions >= 0) & (regions < len(space.host_of))]]
-            behind[host[host >= 0]] = True
-    return np.flatnonzero(behind)
 
 
 def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
@@ -404,26 +387,16 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
     found = [noted("moved-before", events=told)] if told else []
     if not moves.autonuma:
         return found
-    who = "the hypervisor" if by_host(program) else "the kernel"
-    limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
-    marks = "its marks cost nothing" if by_host(program) else "a mark rewrites an entry in every copy"
     lasts = int(np.ptp(_times(program))) / 1e6 if len(program.trace.chunks) else 0.0
-    native = f" natively ({program.pace:.2g} of the recorded time)" if program.pace < 1 else ""
     if lasts <= moves.delay_ms:
-        text = (
-            f"the trace lasts {lasts:.6g} ms{native} and marking begins after {moves.delay_ms:g} ms: no data "
-            "moves; give a smaller delay_ms and scan_period_ms"
-        )
-        found.append(Finding("autonuma-too-late", text, policy="autonuma"))
+        late = {"lasts": lasts, "pace": program.pace, "delay": moves.delay_ms}
+        found.append(noted("autonuma-too-late", policy="autonuma", **late))
     from ..kernels.data_migration import FAULTS
 
+    marked = {"size": moves.scan_size_mb, "period": moves.scan_period_ms, "delay": moves.delay_ms}
     faults = int(after.left.clock[FAULTS]) if after is not None and after.left is not None else 0
-    text = (
-        f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
-        f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; {marks}, TLB misses stay as they "
-        f"were; {plural(faults, 'hinting fault')} at least, not priced: marked pages that a walk reaches"
-    )
-    return [*found, Finding("autonuma", text, numbers={"hinting_faults": faults})]
+    line = "autonuma-by-host" if by_host(program) else "autonuma"
+    return [*found, noted("autonuma", line=line, hinting_faults=faults, **marked)]
 
 
 def data_move(program: TracedProgram, past: History) -> bool:
@@ -483,10 +456,19 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
 
 def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSteps, np.ndarray, DataNodes]:
     """(MmSteps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_migration import CHUNK, OUT, STOP, follow
+    from ..kernels.data_migration import CHUNK, NEXT_SCAN, OUT, REFILLED, ROW, SLOT, STOP, State, follow
 
     stream, placement = program.stream, program.placement
-    where, schedule, state = _where(program, past, data), _schedule(program), _state(program, data)
+    times, schedule = _times(program), _schedule(program)
+    where = _where(program, past, data, schedule.scan if schedule.on and not schedule.by_host else 0)
+    clock, credit, began = np.zeros(11, np.int64), np.zeros(1), int(times[program.begin]) if len(times) else 0
+    if data.left is None:
+        clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
+    else:
+        clock[[ROW, SLOT]] = data.left.clock[[ROW, SLOT]]
+        clock[[NEXT_SCAN, REFILLED]] = data.left.clock[[NEXT_SCAN, REFILLED]] + began - times[-1]
+        credit[:] = data.left.credit
+    state = State(data.guest.copy(), data.host.copy(), clock, credit)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = MmSteps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
@@ -499,7 +481,7 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSt
             state.clock[STOP] = stops.pop(0)
         state.clock[OUT] = 0
         done = follow(
-            read_only(stream.page), offset, _times(program), chunk_node, program.space.regions,
+            read_only(stream.page), offset, times, chunk_node, program.space.regions,
             program.space.tables, past.rows, where, schedule, past.steps, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
@@ -532,7 +514,8 @@ def _schedule(program: TracedProgram) -> "Schedule":
     )
 
 
-def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
+def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> "Where":
+    """kernels.data_migration.Where. scan: pages of a scan by the guest's (or native) kernel"""
     from ..kernels.data_migration import Where
     from ..kernels.walker import CODES
 
@@ -546,7 +529,6 @@ def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
         leaves = past.rows.leaf
         order = np.argsort(tables.base[leaves], kind="stable").astype(np.int32)
     pages = np.int64(1) << 9 * (np.minimum(tables.level[leaves], 3).astype(np.int64) - 1)
-    marks = min(_schedule(program).scan, 512 * len(order))  # of a scan by the guest's (or native) kernel
     mine = np.flatnonzero(tables.host_leaf >= 0)
     mine = mine[data.host_row[tables.host_leaf[mine]] >= 0]
     unit = data.host_row[tables.host_leaf[mine]].astype(np.int64) << 9 | tables.host_slot[mine]
@@ -561,19 +543,5 @@ def _where(program: TracedProgram, past: History, data: DataNodes) -> "Where":
         unit[by_unit],
         mine[by_unit].astype(np.int32),
         len(past.shootdowns.single),
-        2 * (1024 + len(mine)) + (marks if program.moves.autonuma and not by_host(program) else 0),
+        2 * (1024 + len(mine)) + min(scan, 512 * len(order)),
     )
-
-
-def _state(program: TracedProgram, data: DataNodes) -> "State":
-    from ..kernels.data_migration import NEXT_SCAN, REFILLED, ROW, SLOT, State
-
-    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(program)
-    schedule, began = _schedule(program), int(times[program.begin]) if len(times) else 0
-    if data.left is None:
-        clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
-    else:
-        clock[[ROW, SLOT]] = data.left.clock[[ROW, SLOT]]
-        clock[[NEXT_SCAN, REFILLED]] = data.left.clock[[NEXT_SCAN, REFILLED]] + began - times[-1]
-        credit[:] = data.left.credit
-    return State(data.guest.copy(), data.host.copy(), clock, credit)

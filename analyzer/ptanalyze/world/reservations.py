@@ -19,18 +19,17 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import blocks, read_only
-from ..kernels.replay import MmSteps
 from . import address_space
 from .address_space import AddressSpace
 from .history import History
 from .traced_program import TracedProgram
-from .trees import ANONYMOUS
+from .trees import anonymous_private
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..kernels.classify import HostTables as Host
-    from ..kernels.reshape import Guest, SlotRuns
+    from ..kernels.reshape import Guest
 
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
@@ -156,8 +155,7 @@ def _host(space: AddressSpace, filled: bool) -> Host:
     table = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
     kind_of_table = tree.level.astype(np.uint8)
     if not filled:
-        leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-        kind_of_table[leaves[address_space.leaf_counts(tree, leaves) < 512]] = kernels.CLOSER
+        kind_of_table[(tree.level == 1) & (address_space.leaf_entries(tree) < 512)] = kernels.CLOSER
     kind = np.full(len(table), kernels.UNMAPPED, np.uint8)
     kind[table >= 0] = kind_of_table[table[table >= 0]]
     return kernels.HostTables(kind, table, read_only(tree.entries), CODES[tree.encoding])
@@ -210,21 +208,26 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
     """
     from ..kernels import reshape
-    from ..kernels.reshape import FREE, KEPT
+    from ..kernels.reshape import FREE, KEPT, NO_POOL, SlotRuns
 
-    level, host = space.tables.level, np.arange(len(space.tables.level)) - space.guest_tables
+    snapshot, tables = space.snapshot, space.tables
+    level, host = tables.level, np.arange(len(tables.level)) - space.guest_tables
     table = np.flatnonzero((level == 1) & ((host < 0) | (host >= space.host_tables))).astype(np.int32)
-    table = table[np.argsort(space.tables.base[table], kind="stable")]
-    base = np.full(len(space.tables.level), -1, np.int64)
+    table = table[np.argsort(tables.base[table], kind="stable")]
+    base = np.full(len(level), -1, np.int64)
     base[table] = np.arange(len(table)) << 9
-    pool_of, users = _pools(space), _users(space)
-    captured = np.full(len(table) << 9, FREE, np.uint32)
+    there, pool_of = space.host_of >= 0, np.full(len(space.host_of), NO_POOL, np.uint8)
+    pool_of[there] = np.unique(tables.node[space.host_of[there]].astype(np.int64), return_inverse=True)[1]
+    served = np.where(anonymous_private(snapshot), MOVABLE, STAYING)
+    group = np.append(np.where(snapshot.vmas["emulator"], address_space.LEFT_OUT, served), MOVABLE)
+    own = tables._replace(level=np.where(base >= 0, level, 0))
+    of, lo, hi, which = address_space.segments(own, snapshot.vmas, group)
+    users, captured = _users(space), np.full(len(table) << 9, FREE, np.uint32)
     now, kept = np.full(len(table) << 9, KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
-    entries = read_only(space.snapshot.guest.entries)
-    reshape.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
-    return GuestPages(
-        table, base, captured, now, users, pool_of, dict(zip(REASONS, kept.tolist(), strict=True))
-    )
+    runs = SlotRuns(of, base[of], lo, hi, which == MOVABLE)
+    reshape.pick(read_only(snapshot.guest.entries), runs, pool_of, users, captured, now, kept)
+    reasons = dict(zip(REASONS, kept.tolist(), strict=True))
+    return GuestPages(table, base, captured, now, users, pool_of, reasons)
 
 
 def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
@@ -237,16 +240,6 @@ def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
         part = users[first : first + BLOCKS]
         free[first : first + BLOCKS] &= ((part == 0) | (part == MOVABLE)).all(axis=1)
     return np.flatnonzero(free).astype(np.int32)
-
-
-def _pools(space: AddressSpace) -> np.ndarray:
-    from ..kernels.reshape import NO_POOL
-
-    there = space.host_of >= 0
-    node = space.tables.node[space.host_of[there]].astype(np.int64)
-    pool_of = np.full(len(space.host_of), NO_POOL, np.uint8)
-    pool_of[there] = np.unique(node, return_inverse=True)[1]
-    return pool_of
 
 
 def _users(space: AddressSpace) -> np.ndarray:
@@ -263,20 +256,6 @@ def _users(space: AddressSpace) -> np.ndarray:
         for first in bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding).tolist():
             users[first : first + 512 ** (level - 1)] = reshape.SEVERAL
     return users
-
-
-def _parts(space: AddressSpace, base: np.ndarray) -> SlotRuns:
-    """kernels.reshape.SlotRuns: the program's pages, and whether their VMA is served."""
-    from ..kernels.reshape import SlotRuns
-
-    snapshot = space.snapshot
-    anonymous = [name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names]
-    group = np.full(len(snapshot.vmas) + 1, MOVABLE)
-    group[:-1] = np.where(np.array(anonymous, bool) & ~snapshot.vmas["shared"], MOVABLE, STAYING)
-    group[:-1][snapshot.vmas["emulator"]] = address_space.LEFT_OUT
-    level = np.where(base >= 0, space.tables.level, 0)
-    table, lo, hi, which = address_space.segments(space.tables._replace(level=level), snapshot.vmas, group)
-    return SlotRuns(table, base[table], lo, hi, which == MOVABLE)
 
 
 BATCH = 1 << 20  # walks at a time
@@ -313,16 +292,19 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     from ..kernels import reshape as kernels
 
     shift = pages.bit_length() - 1
-    own = guest_pages(program.space)
-    region_base, steps, row_base = _touched(program, past, own)
+    own, regions = guest_pages(program.space), program.space.regions
+    region_base = np.where(regions.level == 1, own.base[regions.leaf], -1)
+    row_base = own.base[past.rows.leaf]
     for page in blocks(program.stream.page, BATCH):
         kernels.mark_walked(page, region_base, own.now)
-    _mapped_before(program, past, own, row_base)
+    for row in np.flatnonzero((row_base >= 0) & past.valid.any(axis=1)).tolist():
+        now = own.now[row_base[row] : row_base[row] + 512]  # what was mapped before waits for no walk
+        now[past.mapped_pages([row])[0] & (now == kernels.WAITING)] = kernels.FREE
     guest = _guest(own, shift, limit)
     kernels.fault_all(own.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
     for page in blocks(program.stream.page, BATCH):
-        step = kernels.run(page, region_base, own.captured, first, steps, row_base, step, guest)
+        step = kernels.run(page, region_base, own.captured, first, past.steps, row_base, step, guest)
         first += len(page)
     counts = dict(zip(kernels.COUNTS, guest.count.tolist(), strict=True))
     kernels.fault_all(own.captured, False, guest)
@@ -330,30 +312,6 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     _find_singles(own)
     snapshot = _with_frames(program.snapshot, own)
     return Reservations(snapshot, counts, own.kept, early, late, len(program.stream))
-
-
-def _touched(
-    program: TracedProgram, past: History, pages: GuestPages
-) -> tuple[np.ndarray, MmSteps, np.ndarray]:
-    """(region_base, MmSteps, row_base) of kernels.reshape.run; empty without a trace."""
-    regions = program.space.regions
-    region_base = np.where(regions.level == 1, pages.base[regions.leaf], -1)
-    if not program.traced:
-        none = MmSteps(*(np.zeros(0, np.int64) for _ in MmSteps._fields))
-        return region_base, none, np.zeros(0, np.int64)
-    return region_base, past.steps, pages.base[past.rows.leaf]
-
-
-def _mapped_before(program: TracedProgram, past: History, pages: GuestPages, row_base: np.ndarray) -> None:
-    """Pages mapped before the region of interest began wait for no walk."""
-    from ..kernels.reshape import FREE, WAITING
-
-    if not program.traced or not past.mapped_at_start:
-        return
-    rows = np.flatnonzero((row_base >= 0) & past.valid.any(axis=1))
-    for row in rows.tolist():
-        now = pages.now[row_base[row] : row_base[row] + 512]
-        now[past.mapped_pages([row])[0] & (now == WAITING)] = FREE
 
 
 def _guest(pages: GuestPages, shift: int, limit: int) -> Guest:

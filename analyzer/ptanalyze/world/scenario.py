@@ -29,10 +29,10 @@ from ..core.trace import (
     blocks,
 )
 from ..kernels.replay import FREE
-from .address_space import leaves_of
+from .address_space import leaf_entries, leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, steady_history
-from .mm_events import DISABLED, SHIFT, advice, allowed, linux, parted, split, within_region
+from .mm_events import DISABLED, SHIFT, advice, allowed, asked_part, linux, parted, split, within_region
 from .page_homes import (
     DataNodes,
     data_move,
@@ -44,19 +44,11 @@ from .page_homes import (
 )
 from .scaling import AS_CAPTURED, StandsFor, growth, mapped_bytes, scaled_by, scaled_machine, scaled_moves
 from .thread_placement import ACTIVE, place
-from .traced_program import Effort, TracedProgram, asked_part
+from .traced_program import Effort, TracedProgram
 from .trees import promote_guest, within
 
 if TYPE_CHECKING:
     from ..kernels.walker import Caches
-
-
-def leaf_entries(tree: Tree) -> np.ndarray:
-    """int64[T]: entries of each table of a Tree that map pages, of whatever size."""
-    counts = np.zeros(len(tree), np.int64)
-    for level, ids, raw in snapshot_blocks(tree, (1, 2, 3)):
-        counts[ids] = leaf(raw, level, tree.encoding).sum(axis=1)
-    return counts
 
 
 ENTRIES_PER_LINE = LINE_BYTES // 8
@@ -308,8 +300,11 @@ def captured_scenario(
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
     placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
     effort, said = Effort(asked.jobs, cache_dir, asked.progress), (*scaled_by(scale), *larger.findings)
+    many = len(np.unique(placed.chunk_cpu)) > ACTIVE
+    if version.broadcasts and machine.invlpgb and snapshot.native and many:
+        said = *said, noted("broadcast", release=".".join(map(str, version)), cpus=ACTIVE)
     scenario = Scenario(snapshot, trace, machine, placed, effort, moves=pace, growth=larger, findings=said)
-    return with_advice(flushed(replace(scenario, steady_from=first, linux=version)))
+    return with_advice(replace(scenario, steady_from=first, linux=version))
 
 
 def as_numbered(snapshot: Snapshot, trace: Trace | None, machine: Machine) -> tuple[Snapshot, Trace | None]:
@@ -345,16 +340,6 @@ def as_numbered(snapshot: Snapshot, trace: Trace | None, machine: Machine) -> tu
         events["c"][moved] = table[targets]
         trace = replace(trace, events=events)
     return replace(snapshot, guest=guest, host=host[0] if host else None, topology=topology), trace
-
-
-def flushed(scenario: Scenario) -> Scenario:
-    """The Scenario with a finding where shootdowns of a program on many CPUs interrupt no CPU."""
-    if not (scenario.linux.broadcasts and scenario.machine.invlpgb and scenario.snapshot.native):
-        return scenario
-    if len(np.unique(scenario.placement.chunk_cpu)) <= ACTIVE:
-        return scenario
-    release = ".".join(map(str, scenario.linux))
-    return scenario.with_findings(noted("broadcast", release=release, cpus=ACTIVE))
 
 
 def with_advice(scenario: Scenario) -> Scenario:

@@ -12,12 +12,13 @@ from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
 from ..core.machine import Machine
 from ..core.snapshot import Topology
 from ..core.trace import ONE_THREAD, Event, Placement, Trace
+from .mm_events import chunk_at
 
 # Threads that move: from a point of the trace on, the threads of node A run on node B.
 
 ACTIVE = 3  # CPUs: mm_active_cpus_exceeds(mm, 3), arch/x86/mm/tlb.c
-MOVE = re.compile(r"(\d{1,18}):(\d{1,18})@(\d+(?:\.\d+)?)(%|s)")
-MOVES_FORM = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
+MOVE = re.compile(r"(\d{1,18}):(\d{1,18})@([\d.]+(?:%|m?s))")
+MOVES_FORM = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@TIME, as 0:1@30% or 0:1@2.5s"
 
 
 def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: str) -> Placement:
@@ -66,26 +67,10 @@ def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, s
     match = MOVE.fullmatch(text)
     if not match:
         raise UsageError(f"move-threads = {text}: {MOVES_FORM}")
-    source, target = int(match[1]), int(match[2])
-    for node in (source, target):
-        if node in machine.memory_nodes:
-            raise UsageError(f"move-threads = {text}: node {node} of machine {machine.name} has no CPUs")
-        if node >= machine.nodes:
-            raise UsageError(
-                f"move-threads = {text}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
-            )
+    source, target = (_with_cpus(f"move-threads = {text}", int(match[k]), machine) for k in (1, 2))
     if source == target:
         raise UsageError(f"move-threads = {text}: from a node to itself; {MOVES_FORM}")
-    amount, time = float(match[3]), trace.chunks["time"]
-    if match[4] == "%":
-        if amount > 100:
-            raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {MOVES_FORM}")
-        chunk = int(np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches))
-    elif len(time) > 1 and time[0] == time[-1]:
-        raise UsageError(f"move-threads = {text}: the trace has no times; give a share, as 0:1@30%")
-    else:
-        chunk = int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
-    return chunk, source, target, text
+    return chunk_at(trace, "move-threads =", match[3], "touches"), source, target, text
 
 
 def _cpus_of_moves(
@@ -200,13 +185,16 @@ def _node(text: str, how: str, machine: Machine) -> int:
     text = text.strip()
     if not is_whole(text):
         raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
-    if int(text) >= machine.nodes:
-        raise UsageError(
-            f"placement = {how}: node {text}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        )
-    if int(text) in machine.memory_nodes:
-        raise UsageError(f"placement = {how}: node {text} of machine {machine.name} has no CPUs")
-    return int(text)
+    return _with_cpus(f"placement = {how}", int(text), machine)
+
+
+def _with_cpus(option: str, node: int, machine: Machine) -> int:
+    """The node; UsageError where the machine has no such node, or no CPUs on it."""
+    if node >= machine.nodes:
+        raise UsageError(f"{option}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}")
+    if node in machine.memory_nodes:
+        raise UsageError(f"{option}: node {node} of machine {machine.name} has no CPUs; name one that has")
+    return node
 
 
 def _cpus(nodes: np.ndarray, cpus_per_node: int) -> tuple[np.ndarray, np.ndarray]:
@@ -243,24 +231,44 @@ class LiveCpus:
     """
 
     def __init__(self, trace: Trace, placement: Placement, broadcast: bool = False) -> None:
-        self.cpu_node, self._event_cpu = placement.cpu_node, placement.event_cpu
-        self._on = np.zeros(len(placement.cpu_node), np.int64)  # live threads of each CPU
-        self._per_node = [0] * (int(placement.cpu_node.max(initial=0)) + 1)  # CPUs with some
-        self._threads = list(self._per_node)
-        self._cpu, self._moves = _where(trace, placement)
-        started = set(trace.events["thread"][trace.events["kind"] == Event.THREAD_START].tolist())
-        self._live = {thread for thread in self._cpu if thread not in started}
-        self._next = 0
+        events, self._event_cpu, self.cpu_node = trace.events, placement.event_cpu, placement.cpu_node
+        kind, thread = events["kind"], events["thread"]
+        nodes = int(self.cpu_node.max(initial=0)) + 1
+        cpu, moves = _where(trace, placement)
+        live = set(cpu) - set(thread[kind == Event.THREAD_START].tolist())
+        on = np.bincount([cpu[one] for one in live], minlength=len(self.cpu_node))  # live threads of each CPU
         self.moves: list[HomeMove] = []
-        self._chunks: list[int] = []
-        self._past: list[tuple[int, ...]] = []
-        for thread in self._live:
-            self._count(self._cpu[thread], 1)
-        main = int(self.cpu_node[self._cpu[0]]) if 0 in self._cpu else 0
-        self.home = self._now = self._threads.index(max(self._threads)) if self._live else main
-        self._changed(0, 0)
-        self._follow(trace.events)
-        active = np.array([sum(cpus) > ACTIVE for cpus in self._past])
+        self._own, since = np.zeros(len(events), bool), [0]
+        self._chunks, self._past = [0], [np.bincount(self.cpu_node[on > 0], minlength=nodes)]
+        main = int(self.cpu_node[cpu[0]]) if 0 in cpu else 0
+        self.home = int(np.bincount(self.cpu_node, on, nodes).argmax()) if live else main
+        now, done = self.home, 0
+        for at, chunk, index, target in _changes(events, moves):
+            self._own[done:at] = on[self._event_cpu[done:at]] > 0
+            done, before = at, cpu[index] if index in live else None
+            if target is not None:
+                cpu[index] = target
+            elif kind[at] == Event.THREAD_START:
+                live.add(index)
+                cpu.setdefault(index, int(self._event_cpu[at]))
+            else:
+                live.discard(index)
+            after = cpu[index] if index in live else None
+            if after == before:
+                continue
+            for where, change in ((before, -1), (after, 1)):
+                if where is not None:
+                    on[where] += change
+            since.append(at)
+            self._chunks.append(chunk)
+            self._past.append(np.bincount(self.cpu_node[on > 0], minlength=nodes))
+            threads = np.bincount(self.cpu_node, on, nodes)
+            if threads.max() > threads[now]:
+                self.moves.append(HomeMove(at, chunk, now, int(threads.argmax())))
+                now = self.moves[-1].after
+        self._own[done:] = on[self._event_cpu[done:]] > 0
+        self._version = np.searchsorted(since, np.arange(len(events)), side="right") - 1
+        active = np.array([cpus.sum() > ACTIVE for cpus in self._past])
         self._broadcast = int(active.argmax()) if broadcast and active.any() else len(self._past)
 
     def home_at(self, event: int) -> int:
@@ -282,59 +290,6 @@ class LiveCpus:
         counts[broadcast] = 0
         return np.maximum(counts, 0), broadcast
 
-    def _follow(self, events: np.ndarray) -> None:
-        """Only events that start and end threads, and the first after each move, change anything."""
-        chunk = np.maximum.accumulate(events["chunk"])
-        moved = np.searchsorted(chunk, [at for at, _, _ in self._moves], side="right")
-        starts = np.flatnonzero(np.isin(events["kind"], (Event.THREAD_START, Event.THREAD_EXIT)))
-        self._version, self._own = np.zeros(len(events), np.int64), np.zeros(len(events), bool)
-        done = 0
-        for event in [*np.unique(np.concatenate([moved, starts])).tolist(), len(events)]:
-            self._version[done:event] = len(self._past) - 1
-            self._own[done:event] = self._on[self._event_cpu[done:event]] > 0
-            self._move_until(event, int(chunk[event]) if event < len(events) else None)
-            if event < len(events):
-                self._happen(event, *(int(events[name][event]) for name in ("chunk", "kind", "thread")))
-            done = event
-
-    def _happen(self, event: int, chunk: int, kind: int, thread: int) -> None:
-        if kind == Event.THREAD_START and thread not in self._live:
-            self._live.add(thread)
-            self._count(self._cpu.setdefault(thread, int(self._event_cpu[event])), 1)
-        elif kind == Event.THREAD_EXIT and thread in self._live:
-            self._live.discard(thread)
-            self._count(self._cpu[thread], -1)
-        else:
-            return
-        self._changed(event, chunk)
-
-    def _move_until(self, event: int, chunk: int | None) -> None:
-        """Make the thread moves before `chunk`; all of them for None."""
-        while self._next < len(self._moves):
-            at, mover, target = self._moves[self._next]
-            if chunk is not None and at >= chunk:
-                return
-            if mover in self._live:
-                self._count(self._cpu[mover], -1)
-                self._count(target, 1)
-            self._cpu[mover] = target
-            self._next += 1
-            self._changed(event, at)
-
-    def _count(self, cpu: int, change: int) -> None:
-        before = self._on[cpu] > 0
-        self._on[cpu] += change
-        self._per_node[self.cpu_node[cpu]] += int(self._on[cpu] > 0) - int(before)
-        self._threads[self.cpu_node[cpu]] += change
-
-    def _changed(self, event: int, chunk: int) -> None:
-        self._chunks.append(chunk)
-        self._past.append(tuple(self._per_node))
-        most = max(self._threads)
-        if most > self._threads[self._now]:
-            self.moves.append(HomeMove(event, chunk, self._now, self._threads.index(most)))
-            self._now = self.moves[-1].after
-
 
 def _where(trace: Trace, placement: Placement) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     """({thread: CPU of its first chunk}, [(chunk, thread, new CPU)] where a thread's CPU changes)."""
@@ -347,3 +302,17 @@ def _where(trace: Trace, placement: Placement) -> tuple[dict[int, int], list[tup
         for at in np.flatnonzero(np.diff(cpus)) + 1:
             moves.append((int(chunks[at]), index, int(cpus[at])))
     return cpu, sorted(moves)
+
+
+def _changes(events: np.ndarray, moves: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int | None]]:
+    """[(event, chunk, thread, new CPU)] in order: threads that move, before the event, and where the CPU is
+    None those that the event starts or ends."""
+    chunk = np.maximum.accumulate(events["chunk"])
+    moved = np.searchsorted(chunk, [at for at, _, _ in moves], side="right").tolist()
+    at = np.flatnonzero(np.isin(events["kind"], (Event.THREAD_START, Event.THREAD_EXIT)))
+    rows = (at, chunk[at], events["thread"][at])
+    every = [
+        *((event, *move) for event, move in zip(moved, moves, strict=True)),
+        *((*row, None) for row in zip(*(column.tolist() for column in rows), strict=True)),
+    ]
+    return sorted(every, key=lambda row: (row[0], row[3] is None))

@@ -4,6 +4,7 @@ It can be run twice over a trace: the first time with empty TLBs, then over its 
 TLBs as the first time left them.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -230,7 +231,8 @@ class TlbFilter:
                 state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
             self._forget(undone)
 
-        def take(batch: Batch, missed: np.ndarray, cpu: int, chunks: np.ndarray) -> None:
+        def take(batch: Batch, missed: np.ndarray, cpu: int, mine: np.ndarray) -> None:
+            chunks = batch.chunks[mine]
             kernel(batch.seen, chunks, pages, shootdowns, self.states[cpu], missed)
             if self.fold is not None and not self.known[cpu].all():
                 more = new_pages(batch.page, chunks, self.fold, self.known[cpu], missed)
@@ -242,10 +244,8 @@ class TlbFilter:
             for batch in in_order(pool, self._decoded, zip(pieces, scratch, strict=False), self.threads - 1):
                 touches, own = len(batch.page), batch.scratch
                 missed = own.zeros("missed", touches, bool)
-                parts = by_cpu(self.placement.chunk_cpu[batch.chunks[:, 0]])
-                works = [pool.submit(take, batch, missed, cpu, batch.chunks[mine]) for cpu, mine in parts]
-                for work in works:
-                    work.result()
+                cpus = self.placement.chunk_cpu[batch.chunks[:, 0]]
+                deque(pool.map(partial(take, batch, missed), *by_cpu(cpus)), 0)
                 page = own.empty("gathered page", touches, np.uint32)
                 write, count = (
                     own.empty("gathered write", touches, bool),
@@ -306,11 +306,11 @@ class TlbFilter:
             state.rows.tags[np.isin(state.rows.tags, gone)] = NEVER
 
 
-def by_cpu(chunk_cpu: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """[(CPU, positions of its chunks, in order)]"""
+def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
+    """(CPUs that have chunks, positions of the chunks of each, in order)."""
     order = np.argsort(chunk_cpu, kind="stable")
     cpus, first = np.unique(chunk_cpu[order], return_index=True)
-    return list(zip(cpus.tolist(), np.split(order, first[1:]), strict=False))
+    return cpus.tolist(), np.split(order, first[1:])[: len(cpus)]
 
 
 def new_pages(page: np.ndarray, chunks: np.ndarray, fold: Fold, known: np.ndarray, missed: np.ndarray) -> int:

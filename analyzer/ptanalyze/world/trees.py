@@ -4,18 +4,14 @@ The input Tree stays unchanged. Memory: 4 KiB of copied entries for each table p
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core import snapshot as bits
 from ..core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ..core.trace import REGION_SHIFT, read_only
-from .address_space import AddressSpace, vma_of
-
-if TYPE_CHECKING:
-    from ..kernels.reshape import Ranges
-
+from .address_space import AddressSpace, leaf_entries, vma_of
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
 
@@ -61,20 +57,22 @@ def with_huge_leaves(
 
 def overlap(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     """bool[n]: some byte of the `length` from each base (uint64[n]) on is in `ranges` (uint64[k, 2])."""
-    ends = np.append(ranges[:, 1], np.uint64(0))
-    starts = np.append(ranges[:, 0], np.uint64((1 << 64) - 1))
-    first = np.searchsorted(ranges[:, 1], bases, side="right")
-    found: np.ndarray = (starts[first] < bases + np.uint64(length)) & (ends[first] > bases)
-    return found
+    start, end = _first_that_ends_behind(bases, ranges)
+    meets: np.ndarray = (start < bases + np.uint64(length)) & (end > bases)
+    return meets
 
 
 def within(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     """bool[n]: all of the `length` from each base (uint64[n]) on is in one of `ranges` (uint64[k, 2])."""
-    ends = np.append(ranges[:, 1], np.uint64(0))
-    starts = np.append(ranges[:, 0], np.uint64((1 << 64) - 1))
-    first = np.searchsorted(ranges[:, 1], bases, side="right")
-    found: np.ndarray = (starts[first] <= bases) & (ends[first] >= bases + np.uint64(length))
-    return found
+    start, end = _first_that_ends_behind(bases, ranges)
+    inside: np.ndarray = (start <= bases) & (end >= bases + np.uint64(length))
+    return inside
+
+
+def _first_that_ends_behind(bases: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """uint64[2, n]: start and end of the range around each base or else the next; none begins at the end."""
+    none = np.array([[(1 << 64) - 1, 0]], np.uint64)
+    return np.vstack([ranges, none])[np.searchsorted(ranges[:, 1], bases, side="right")].T
 
 
 REGION, REGION_BYTES = np.uint64(REGION_SHIFT), np.uint64(1 << REGION_SHIFT)
@@ -159,11 +157,17 @@ def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed:
     return _promoted(tree, chosen, chosen.frame >> 9, len(eligible.table))
 
 
+def anonymous_private(snapshot: Snapshot) -> np.ndarray:
+    """bool[V]: VMAs of anonymous private memory."""
+    named = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
+    private: np.ndarray = named & ~snapshot.vmas["shared"]
+    return private
+
+
 def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
     """bool[n]: an anonymous private VMA of the program holds all 2 MiB from each base (uint64[n]) on."""
     vmas = snapshot.vmas
-    names = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
-    good = np.append(names & ~vmas["shared"] & ~vmas["emulator"], False)
+    good = np.append(anonymous_private(snapshot) & ~vmas["emulator"], False)
     vma = vma_of(bases, vmas)
     end = np.append(vmas["end"], np.uint64(0))[vma]
     inside: np.ndarray = good[vma] & (end >= bases + REGION_BYTES)
@@ -178,25 +182,16 @@ def candidates(
     allowed   bool[T], or True for all
     topology  frame: the first on the node of most of a region's pages; None: the first
     """
-    from ..kernels.reshape import summarise
+    from ..kernels.reshape import Ranges, summarise
     from ..kernels.walker import CODES
 
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
-    ranges = _ranges(topology)
+    ranges = Ranges(*(topology or Topology(())).frame_ranges())
     on_node = np.zeros(int(ranges.node.max(initial=0)) + 2, np.int64)
     pages, raw, first = (np.zeros(len(tables), dtype) for dtype in (np.int64, np.uint64, np.int64))
     summarise(read_only(tree.entries), tables, CODES[tree.encoding], ranges, on_node, pages, raw, first)
     return Candidates(tables, pages, raw, first).only(pages >= max(min_pages, 1))
-
-
-def _ranges(topology: Topology | None) -> "Ranges":
-    """kernels.reshape.Ranges of a Topology; of None: none."""
-    from ..kernels.reshape import Ranges
-
-    nodes = topology.nodes if topology else ()
-    ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
-    return Ranges(*np.array(ranges, np.int64).reshape(-1, 3).T.copy())
 
 
 def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -> np.ndarray:
@@ -237,7 +232,9 @@ def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
     tree, block = space.snapshot.guest, np.zeros(len(chosen.table), np.int64)
     others = np.ones(len(tree), bool)
     others[chosen.table] = False
-    used, pages = _in_use(tree, others, len(space.host_of)), _host_pages(space)
+    used, host = _in_use(tree, others, len(space.host_of)), space.snapshot.nested
+    mapped = np.append(np.where(host.level == 1, leaf_entries(host), PAGES), 0)  # the last: where no table is
+    pages = mapped[np.where(space.host_of >= 0, space.host_of - space.guest_tables, len(host))]
     while True:
         at = np.flatnonzero(block >= 0)
         free = [
@@ -268,15 +265,6 @@ def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
         for k in range(512 ** (level - 2)):
             used += np.bincount(first[first + k < blocks] + k, minlength=blocks)
     return used
-
-
-def _host_pages(space: AddressSpace) -> np.ndarray:
-    """int64[D]: number of pages of each block of 512 guest frames that the host maps."""
-    host = space.snapshot.nested
-    pages = np.where(np.append(host.level, 1) == 1, 0, PAGES)
-    tables = candidates(host, 1, True)
-    pages[tables.table] = tables.pages
-    return pages[np.where(space.host_of >= 0, space.host_of - space.guest_tables, len(host))]
 
 
 def nearest_free(home: np.ndarray, *pools: np.ndarray) -> np.ndarray:
