@@ -369,7 +369,7 @@ def test_tables_on_missing_nodes_are_refused(pt):
 
 
 def test_timeline_has_a_row_per_window(pt, vm_sample):
-    moved = ("--threads-to-nodes", "main=0,rest=0", "--move-threads", "0:1@30%",
+    moved = ("--threads-to-nodes", "0,0,0,0,0", "--move-threads", "0:1@30%",
              "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")  # fmt: skip
     code, out, _ = pt(
         "timeline", vm_sample, "-p", "linux", "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-replicate",

@@ -50,7 +50,7 @@ OPTIONS = [
         "nodes=0",
         "delay_ms=nan",
     ),
-    *("scan_period_ms=0", "by=host", "main=0,rest=1", "main=9,rest=x", "round-robin", "block", "recorded"),
+    *("scan_period_ms=0", "by=host", "round-robin", "block", "recorded"),
     *("auto", "bind:0", "bind:99", "interleave", "zipf:0", "zipf:nan", "zipf:1e9", "once:99", "sequential"),
     *("leaf", "4k", "walks", "vma", "thread", "é", "\x1b[31m", "\udcff", "../x", "/dev/null", "/dev/full"),
     *("/", "/nonexistent/x.json", "out.json", "out.svg", "o.toml", "LL", "RRI", "٣", "²", "0x10"),

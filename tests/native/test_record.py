@@ -124,7 +124,8 @@ def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that
     program = tracing.build(tmp_path, "first_touches")
     record([program], tmp_path / "c", options=Options(marker=True))
     snapshot, trace = read_snapshot(tmp_path / "c"), read_trace(tmp_path / "c" / "trace.ptt")
-    scenario = Setup.of(threads_on="main=0,rest=1").scenario(snapshot, trace)
+    nodes = ",".join(["0", *"1" * (len(trace.threads) - 1)])
+    scenario = Setup.of(threads_on=nodes).scenario(snapshot, trace)
     touched = trace.events[trace.events["kind"] == Event.FIRST_TOUCH]
     first = int(touched["a"][touched["thread"] == 4].min()) - (3 << 21)  # its store lies in regions 3 and 4
     tables, homes = scenario.space.tables, {}

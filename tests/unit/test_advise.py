@@ -242,7 +242,7 @@ CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 )
 def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, kind, action):
     """Its threads moved to node 1; first-touch as such is not named, it needs a further start."""
-    report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="main=1,rest=1")
+    report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="1,1,1,1,1")
     assert (report.verdict.kind, report.verdict.action.code) == (kind, action)
 
 

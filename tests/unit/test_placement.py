@@ -205,8 +205,6 @@ def nodes(placement):
         ("round-robin", [0, 1, 0, 1, 0]),
         ("block", [0, 0, 0, 1, 1]),
         ("1,1,0,0,1", [1, 1, 0, 0, 1]),
-        ("main=1,rest=round-robin", [1, 1, 0, 1, 0]),
-        ("main=1,rest=0", [1, 0, 0, 0, 0]),
     ],
 )
 def test_threads_go_where_they_are_told(how, expected):
@@ -247,8 +245,6 @@ def test_a_cpu_belongs_to_one_node_and_no_node_has_more_than_it_has(threads, cou
         ("0,1,2,0,1", r"node 2: machine small has nodes 0\.\.1"),
         ("0,1,x,0,1", "'x' is no node"),
         ("everywhere", "'everywhere' is no node; give"),
-        ("main=9,rest=block", "node 9"),
-        ("main=0,rest=sideways", "'sideways' is no node"),
         ("recorded", "knows no topology"),
         ("", "is no node"),
     ],

@@ -164,7 +164,10 @@ def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarr
         first_frame[at] = bits.frame(raw, up, tree.encoding)
     first_frame += np.where(level == 3, (va & SLOTS).astype(np.int64) << 9, 0)
     inferred = _infer(index, va[leaf == NO_TABLE], len(flat.level))
-    tables = _append(flat, inferred)
+    parent, base, up = (np.concatenate(column) for column in zip(*inferred, strict=True))
+    nowhere = np.full(len(parent), -1)
+    extra = parent, np.full(len(parent), UNKNOWN_NODE), up, base, nowhere, nowhere
+    tables = Tables(*(np.append(old, new.astype(old.dtype)) for old, new in zip(flat, extra, strict=True)))
     leaf = np.where(leaf == NO_TABLE, index.find(1, va), leaf).astype(np.int32)
     tlb_level = level if snapshot.native else _tlb_level(level, first_frame, tables, host_of)
     return tables, Regions(va, leaf, level, slot, tlb_level)
@@ -192,15 +195,6 @@ def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndar
         made.append((parent, bases, np.full(len(bases), level)))
         next_id += len(bases)
     return made
-
-
-def _append(flat: Tables, made: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Tables:
-    parent, base, level = (np.concatenate(column) for column in zip(*made, strict=True))
-    nowhere = np.full(len(parent), -1)
-    extra = (parent, np.full(len(parent), UNKNOWN_NODE), level, base, nowhere, nowhere)
-    return Tables(
-        *(np.concatenate([old, new.astype(old.dtype)]) for old, new in zip(flat, extra, strict=True))
-    )
 
 
 class _ByBase:
@@ -255,23 +249,29 @@ class Nested:
         return self.leaves(frames)[0]
 
     def leaves(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(host_frames, uint64[n]: the leaf entry that maps each, 0 where none does)."""
+        """As `pages_of` the host tree, of guest frames (int64[n])."""
         frames = np.asarray(frames, np.int64)
-        out, entry = np.full(len(frames), -1, np.int64), np.zeros(len(frames), np.uint64)
-        region = frames >> 9
-        at = np.flatnonzero((region >= 0) & (region < len(self.table)))
-        at = at[self.table[region[at]] != NO_TABLE]
-        table = self.table[region[at]]
-        for level in (1, 2, 3):
-            here = self.tree.level[table] == level
-            which, tables = at[here], table[here]
-            shift = 9 * (level - 1)
-            raw = self.tree.entries[tables, frames[which] >> shift & 511]
-            leaf = bits.leaf(raw, level, self.tree.encoding)
-            within = frames[which[leaf]] & ((1 << shift) - 1)
-            out[which[leaf]] = bits.frame(raw[leaf], level, self.tree.encoding) + within
-            entry[which[leaf]] = raw[leaf]
-        return out, entry
+        inside = (frames >= 0) & (frames >> 9 < len(self.table))
+        table = np.full(len(frames), NO_TABLE)
+        table[inside] = self.table[frames[inside] >> 9]
+        return pages_of(self.tree, table, frames)
+
+
+def pages_of(tree: Tree, table: np.ndarray, page: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[n]: frame behind each page number, -1 where none is mapped; uint64[n]: its leaf entry, else 0).
+
+    table  int64[n]: the table of a Tree that holds it, or NO_TABLE
+    """
+    frame, entry = np.full(len(page), -1, np.int64), np.zeros(len(page), np.uint64)
+    known = np.flatnonzero(table != NO_TABLE)
+    for level in (1, 2, 3):
+        at, shift = known[tree.level[table[known]] == level], 9 * (level - 1)
+        raw = tree.entries[table[at], page[at] >> shift & 511]
+        leaf = bits.leaf(raw, level, tree.encoding)
+        at, raw = at[leaf], raw[leaf]
+        frame[at] = bits.frame(raw, level, tree.encoding) + (page[at] & ((1 << shift) - 1))
+        entry[at] = raw
+    return frame, entry
 
 
 def leaf_entries(tree: Tree) -> np.ndarray:

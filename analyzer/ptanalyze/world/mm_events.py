@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -723,8 +724,7 @@ def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:
 FORBIDDEN, PRCTL = "MADV_NOHUGEPAGE", "PR_SET_THP_DISABLE"  # in notes
 GIVES_BACK = (4, 8, 9)  # MADV_DONTNEED, MADV_FREE, MADV_REMOVE
 DONE = (0, -12)  # with ENOMEM part of the range was not mapped, and the rest is advised
-PAGE_BYTES = 1 << PAGE_SHIFT
-UNMARKED, MARKED = (0, 0), (1, 1)
+ADVISED = -1  # beside the codes of effects
 
 
 class Advice(NamedTuple):
@@ -738,47 +738,34 @@ class Advice(NamedTuple):
 
 def advice(events: np.ndarray) -> Advice:
     """Advice of Trace.events, as it stands after the last of them."""
-    advised = (events["kind"] == Event.MADVISE) & np.isin(events["result"], DONE)
-    if not (advised & np.isin(events["c"], ADVICE)).any():
+    kind, told = events["kind"], events["c"]
+    advised = (kind == Event.MADVISE) & np.isin(events["result"], DONE)
+    if not (advised & np.isin(told, ADVICE)).any():
         return Advice(*(np.zeros((0, 2), np.uint64) for _ in Advice._fields))
-    advised &= np.isin(events["c"], (*ADVICE, *GIVES_BACK))
-    made = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
+    calls, rows = np.flatnonzero(advised & np.isin(told, (*ADVICE, *GIVES_BACK))), effects(events)
+    start, rows = events["a"][calls], rows[np.isin(rows["what"], (NEW, OVER, MOVED))]
+    columns = calls, told[calls], start, beyond(start, events["b"][calls])
+    steps = [
+        (at, ADVISED, first, past, c)
+        for at, c, first, past in zip(*map(np.ndarray.tolist, columns), strict=True)
+    ]
+    steps += rows[["event", "what", "start", "end", "there"]].tolist()
     forbidden, asked, collapsed = marks = _Bytes(), _Bytes(), _Bytes()
-    brk = 0
-    for event in events[advised | made]:
-        kind, result, a, b, c = (int(event[name]) for name in ("kind", "result", "a", "b", "c"))
-        if kind == Event.MADVISE:
-            end = next_page(a + b)
-            if c in (MADV_HUGEPAGE, MADV_NOHUGEPAGE):
-                asked.become(a, end, (c == MADV_HUGEPAGE,) * 2)
-                forbidden.become(a, end, (c == MADV_NOHUGEPAGE,) * 2)
-            else:
-                collapsed.become(a, end, (c == MADV_COLLAPSE,) * 2)
-            continue
-        for mark in marks:
-            if kind == Event.MMAP:
-                mark.become(result, next_page(result + b), UNMARKED)
-            elif kind == Event.BRK:
-                mark.become(next_page(brk or result), next_page(result), UNMARKED)
-            else:
-                remap(mark, a, next_page(b), result, next_page(c))
-        brk = result if kind == Event.BRK else brk
+    for at, what, first, past, number in sorted(steps, key=itemgetter(0)):
+        if what == ADVISED and number in (MADV_HUGEPAGE, MADV_NOHUGEPAGE):
+            asked.become(first, past, (number == MADV_HUGEPAGE,) * 2)
+            forbidden.become(first, past, (number == MADV_NOHUGEPAGE,) * 2)
+        elif what == ADVISED:
+            collapsed.become(first, past, (number == MADV_COLLAPSE,) * 2)
+        elif what == MOVED:
+            for mark in marks:
+                for lo, hi, marked in mark.within(first, past):
+                    mark.become(lo - first + number, hi - first + number, (marked,) * 2)
+        else:  # what mremap adds is as the page before it
+            for mark in marks:
+                marked = mark.within(first - 1, first)[0][2] if kind[at] == Event.MREMAP else 0
+                mark.become(first, past, (marked,) * 2)
     return Advice(*(np.array(mark.begin[1:], np.uint64).reshape(-1, 2) for mark in marks))
-
-
-def remap(marks: _Bytes, old: int, length: int, new: int, new_length: int) -> None:
-    """mremap: what the pages had they keep, and what is added is as the last of them."""
-    kept = marks.within(old, old + min(length, new_length))
-    last = marks.within(old + length - PAGE_BYTES, old + length) if length else []
-    marks.become(new, new + new_length, UNMARKED)
-    for start, end, marked in kept:
-        marks.become(new + start - old, new + end - old, (marked,) * 2)
-    if any(marked for _, _, marked in last):
-        marks.become(new + length, new + new_length, MARKED)
-
-
-def next_page(address: int) -> int:
-    return -(-address // PAGE_BYTES) * PAGE_BYTES
 
 
 def allowed(snapshot: Snapshot, trace: Trace) -> str | None:

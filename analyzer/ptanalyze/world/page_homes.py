@@ -30,7 +30,7 @@ Marks and flushes of a hypervisor are not counted.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -389,11 +389,15 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
         return found
     lasts = int(np.ptp(_times(program))) / 1e6 if len(program.trace.chunks) else 0.0
     if lasts <= moves.delay_ms:
-        late = {"lasts": lasts, "pace": program.pace, "delay": moves.delay_ms}
-        found.append(noted("autonuma-too-late", policy="autonuma", **late))
+        late = "autonuma-too-late"
+        found.append(noted(late, policy="autonuma", lasts=lasts, pace=program.pace, delay=moves.delay_ms))
     from ..kernels.data_migration import FAULTS
 
-    marked = {"size": moves.scan_size_mb, "period": moves.scan_period_ms, "delay": moves.delay_ms}
+    marked: dict[str, Any] = {
+        "size": moves.scan_size_mb,
+        "period": moves.scan_period_ms,
+        "delay": moves.delay_ms,
+    }
     faults = int(after.left.clock[FAULTS]) if after is not None and after.left is not None else 0
     line = "autonuma-by-host" if by_host(program) else "autonuma"
     return [*found, noted("autonuma", line=line, hinting_faults=faults, **marked)]

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UsageError
-from ..core.snapshot import Snapshot, Tree
+from ..core.snapshot import Snapshot
 from ..core.trace import blocks, read_only
 from . import address_space
 from .address_space import AddressSpace
@@ -117,7 +117,11 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     unresolved = np.zeros(len(groups), np.int64)
     room = np.zeros(LINE, np.int64)
     kernels.count_lines(read_only(tree.entries), runs, _host(space, filled), room, counts, unresolved)
-    return Fragmentation(groups, counts, _huge_leaves(tree, vmas, group_of_vma, len(groups)), unresolved)
+    huge = np.zeros((len(groups), 2), np.int64)
+    for level in (2, 3):
+        group = group_of_vma[address_space.vma_of(address_space.huge_leaves(tree, level)[2], vmas)]
+        huge[:, level - 2] = np.bincount(group[group >= 0], minlength=len(groups))
+    return Fragmentation(groups, counts, huge, unresolved)
 
 
 def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -159,16 +163,6 @@ def _host(space: AddressSpace, filled: bool) -> Host:
     kind = np.full(len(table), kernels.UNMAPPED, np.uint8)
     kind[table >= 0] = kind_of_table[table[table >= 0]]
     return kernels.HostTables(kind, table, read_only(tree.entries), CODES[tree.encoding])
-
-
-def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:
-    """int64[groups, 2]: counts of guest leaves of 2 MiB and 1 GiB."""
-    counts = np.zeros((groups, 2), np.int64)
-    for level in (2, 3):
-        va = address_space.huge_leaves(tree, level)[2]
-        group = group_of_vma[address_space.vma_of(va, vmas)]
-        counts[:, level - 2] += np.bincount(group[group >= 0], minlength=groups)
-    return counts
 
 
 # The 4 KiB pages that another guest allocator could serve, and the frames for them.
@@ -228,18 +222,6 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     reshape.pick(read_only(snapshot.guest.entries), runs, pool_of, users, captured, now, kept)
     reasons = dict(zip(REASONS, kept.tolist(), strict=True))
     return GuestPages(table, base, captured, now, users, pool_of, reasons)
-
-
-def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
-    """int32[n], ascending: blocks of 1 << shift frames that the host maps and that no staying page uses."""
-    from ..kernels.reshape import MOVABLE, NO_POOL
-
-    free = np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
-    users = pages.users.reshape(-1, 1 << shift)
-    for first in range(0, len(users), BLOCKS):
-        part = users[first : first + BLOCKS]
-        free[first : first + BLOCKS] &= ((part == 0) | (part == MOVABLE)).all(axis=1)
-    return np.flatnonzero(free).astype(np.int32)
 
 
 def _users(space: AddressSpace) -> np.ndarray:
@@ -319,7 +301,12 @@ def _guest(pages: GuestPages, shift: int, limit: int) -> Guest:
     from ..kernels import reshape as kernels
     from ..kernels.reshape import NO_POOL
 
-    blocks, free = len(pages.users) >> shift, free_blocks(pages, shift)
+    blocks, free = len(pages.users) >> shift, np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
+    users = pages.users.reshape(-1, 1 << shift)
+    for begin in range(0, blocks, BLOCKS):
+        part = users[begin : begin + BLOCKS]  # no staying page may use any of their frames
+        free[begin : begin + BLOCKS] &= ((part == 0) | (part == kernels.MOVABLE)).all(axis=1)
+    free = np.flatnonzero(free).astype(np.int32)
     which = pages.pool_of[free.astype(np.int64) << shift >> 9]
     pools = int(pages.pool_of[pages.pool_of != NO_POOL].max(initial=0)) + 1
     first = np.concatenate([[0], np.cumsum(np.bincount(which, minlength=pools))]).astype(np.int64)

@@ -88,10 +88,7 @@ def _cpus_of_moves(
 
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"
-HOW = (
-    '"recorded", "round-robin", "block", a node for each thread as in "0,0,1,1", '
-    "or the main thread's and the others' as in \"main=0,rest=round-robin\""
-)
+HOW = '"recorded", "round-robin", "block" or a node for each thread as in "0,0,1,1"'
 
 
 def place(
@@ -169,23 +166,14 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
         return nodes[order % len(nodes)], f"round-robin {over}"
     if how == BLOCK:
         return nodes[order * len(nodes) // threads], f"in blocks {over}"
-    if how.startswith("main="):
-        main, _, rest = how[len("main=") :].partition(",rest=")
-        others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not is_whole(rest) else None
-        nodes = np.full(threads, _node(rest, how, machine)) if others is None else others
-        nodes[0] = _node(main, how, machine)
-        return nodes, how
-    given = [_node(part, how, machine) for part in how.split(",")]
+    given = []
+    for text in map(str.strip, how.split(",")):
+        if not is_whole(text):
+            raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
+        given.append(_with_cpus(f"placement = {how}", int(text), machine))
     if len(given) != threads:
         raise UsageError(f"placement = {how}: {len(given)} nodes for {threads} threads")
     return np.array(given), how
-
-
-def _node(text: str, how: str, machine: Machine) -> int:
-    text = text.strip()
-    if not is_whole(text):
-        raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
-    return _with_cpus(f"placement = {how}", int(text), machine)
 
 
 def _with_cpus(option: str, node: int, machine: Machine) -> int:

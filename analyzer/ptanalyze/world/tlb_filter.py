@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import replace as changed
 
-from ..core import snapshot
 from ..core.errors import CaptureError, RefusedError, UsageError
 from ..core.machine import Array, Tlb, shape
 from ..core.process import Progress, adding_up, in_order
-from ..core.snapshot import Tree
 from ..core.trace import (
     EVENT_DTYPE,
     PAGE_SHIFT,
@@ -39,7 +37,7 @@ from ..core.trace import (
     read_only,
 )
 from . import stream_store
-from .address_space import AddressSpace, Nested, Slots
+from .address_space import AddressSpace, Nested, Slots, pages_of
 from .mm_events import addresses, invalidations
 
 if TYPE_CHECKING:
@@ -427,11 +425,11 @@ def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
     known = np.flatnonzero((regions.tlb_level == 1) & (regions.leaf < len(tree)))
     for begin in range(0, len(known), TABLES_AT_ONCE):
         some = known[begin : begin + TABLES_AT_ONCE]
-        frame, raw, there = _mapped(tree, regions, some)
-        fit = _in_a_row(frame, raw, there, joins, tree.encoding)
+        page = (regions.va[some, None].astype(np.int64) << SLOT_BITS | np.arange(512)).ravel()
+        frame, raw = pages_of(tree, np.repeat(regions.leaf[some].astype(np.int64), 512), page)
+        fit = _in_a_row(frame, raw, joins, tree.encoding)
         if nested is not None:
-            frame, raw = (one.reshape(frame.shape) for one in nested.leaves(frame.ravel()))
-            fit &= _in_a_row(frame, raw, frame >= 0, joins, nested.tree.encoding)
+            fit &= _in_a_row(*nested.leaves(frame), joins, nested.tree.encoding)
         groups[some] = fit
     if not groups.any():
         return None
@@ -441,26 +439,16 @@ def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
     return Joined(shift, groups, place, first.astype(np.uint32), va)
 
 
-def _mapped(tree: Tree, regions: Regions, some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """([n, 512]: frame of each page of some regions, its leaf entry, whether it is mapped)."""
-    raw = tree.entries[regions.leaf[some]]
-    frame, there = snapshot.frame(raw, 1, tree.encoding), snapshot.leaf(raw, 1, tree.encoding)
-    for k in np.flatnonzero(regions.slot[some] >= 0):
-        region = some[k]
-        level, entry = int(regions.level[region]), raw[k, regions.slot[region]]
-        within = int(regions.va[region] & np.uint64(511)) << 9 if level == 3 else 0
-        first = int(snapshot.frame(entry, level, tree.encoding)) + within
-        frame[k], raw[k], there[k] = first + np.arange(512), entry, True
-    return frame, raw, there
+def _in_a_row(frame: np.ndarray, raw: np.ndarray, joins: int, encoding: str) -> np.ndarray:
+    """bool[n, 512 / joins]: which groups of pages have frames in a row, aligned, with equal attributes.
 
-
-def _in_a_row(frame: np.ndarray, raw: np.ndarray, there: np.ndarray, joins: int, encoding: str) -> np.ndarray:
-    """bool[n, 512 / joins]: which groups of pages have frames in a row, aligned, with equal attributes."""
-    kept = raw & np.uint64(ATTRIBUTES[encoding])
-    frame, kept, there = (one.reshape(len(one), -1, joins) for one in (frame, kept, there))
+    frame, raw  [n * 512] as of pages_of
+    """
+    kept = (raw & np.uint64(ATTRIBUTES[encoding])).reshape(-1, 512 // joins, joins)
+    frame = frame.reshape(kept.shape)
     row = (frame == frame[..., :1] + np.arange(joins)).all(axis=2) & (frame[..., 0] % joins == 0)
-    found: np.ndarray = there.all(axis=2) & row & (kept == kept[..., :1]).all(axis=2)
-    return found
+    together: np.ndarray = (frame[..., 0] >= 0) & row & (kept == kept[..., :1]).all(axis=2)
+    return together
 
 
 def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":

@@ -28,13 +28,6 @@ def with_frame(raw: np.ndarray, frame: np.ndarray, encoding: str) -> np.ndarray:
     return led
 
 
-def slot_in_parent(tree: Tree, tables: np.ndarray) -> np.ndarray:
-    """int64[n]: entry of its parent that leads to each of `tables`, which are no roots."""
-    shift = (12 + 9 * tree.level[tables].astype(np.int64)).astype(np.uint64)
-    slots: np.ndarray = tree.base[tables] >> shift & np.uint64(511)
-    return slots.astype(np.int64)
-
-
 def with_huge_leaves(
     tree: Tree, tables: np.ndarray, leaves: np.ndarray, deposited: np.ndarray | bool = False
 ) -> Tree:
@@ -48,7 +41,8 @@ def with_huge_leaves(
     number = np.cumsum(keep) - 1
     kept = np.flatnonzero(keep)
     entries = tree.entries[kept]
-    entries[number[tree.parent[tables]], slot_in_parent(tree, tables)] = leaves
+    slot = tree.base[tables] >> np.uint64(REGION_SHIFT) & np.uint64(511)
+    entries[number[tree.parent[tables]], slot] = leaves
     parent = tree.parent[kept]
     parent = np.where(parent == NO_PARENT, NO_PARENT, number[parent]).astype(np.int32)
     columns = {name: getattr(tree, name)[kept] for name in ("base", "frame", "node", "level", "flags")}
