@@ -99,9 +99,9 @@ def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> Tables:
     guest, host = snapshot.guest, snapshot.host
     _must_be_tree(guest, "gpt.tables")
     host_leaf, host_slot = np.full(len(guest), NO_TABLE, np.int32), np.full(len(guest), -1, np.int16)
+    own = Tables(guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot)
     if host is None:
-        alone = [guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot]
-        return Tables(*(np.array(column) for column in alone))
+        return own
     _must_be_tree(host, "ept.tables")
     known = guest.frame >= 0
     region = np.where(known, guest.frame >> 9, 0)
@@ -111,17 +111,16 @@ def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> Tables:
     level = host.level[host_leaf[mapped] - len(guest)].astype(np.int64)
     host_slot[mapped] = guest.frame[mapped] >> (9 * (level - 1)) & 511
     parent = np.where(host.parent == NO_PARENT, NO_PARENT, host.parent + len(guest))
-    nowhere = np.full(len(host), -1)
-    columns = [
-        (guest.parent, parent),
-        (guest.node, host.node),
-        (guest.level, host.level),
-        (guest.base, host.base),
-        (host_leaf, nowhere),
-        (host_slot, nowhere),
-    ]
-    types = (np.int32, np.int16, np.uint8, np.uint64, np.int32, np.int16)
-    return Tables(*(np.concatenate(c).astype(t) for c, t in zip(columns, types, strict=True)))
+    return _with_more(own, parent, host.node, host.level, host.base)
+
+
+def _with_more(
+    tables: Tables, parent: np.ndarray, node: np.ndarray, level: np.ndarray, base: np.ndarray
+) -> Tables:
+    """Tables with further ones, which no host table maps."""
+    nowhere = np.full(len(parent), -1)
+    more = parent, node, level, base, nowhere, nowhere
+    return Tables(*(np.append(old, new.astype(old.dtype)) for old, new in zip(tables, more, strict=True)))
 
 
 def _must_be_tree(tree: Tree, file: str) -> None:
@@ -164,10 +163,8 @@ def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarr
         first_frame[at] = bits.frame(raw, up, tree.encoding)
     first_frame += np.where(level == 3, (va & SLOTS).astype(np.int64) << 9, 0)
     inferred = _infer(index, va[leaf == NO_TABLE], len(flat.level))
-    parent, base, up = (np.concatenate(column) for column in zip(*inferred, strict=True))
-    nowhere = np.full(len(parent), -1)
-    extra = parent, np.full(len(parent), UNKNOWN_NODE), up, base, nowhere, nowhere
-    tables = Tables(*(np.append(old, new.astype(old.dtype)) for old, new in zip(flat, extra, strict=True)))
+    parent, base, height = (np.concatenate(column) for column in zip(*inferred, strict=True))
+    tables = _with_more(flat, parent, np.full(len(parent), UNKNOWN_NODE), height, base)
     leaf = np.where(leaf == NO_TABLE, index.find(1, va), leaf).astype(np.int32)
     tlb_level = level if snapshot.native else _tlb_level(level, first_frame, tables, host_of)
     return tables, Regions(va, leaf, level, slot, tlb_level)
@@ -249,7 +246,7 @@ class Nested:
         return self.leaves(frames)[0]
 
     def leaves(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `pages_of` the host tree, of guest frames (int64[n])."""
+        """Call pages_of for the host tree and guest frames (int64[n])."""
         frames = np.asarray(frames, np.int64)
         inside = (frames >= 0) & (frames >> 9 < len(self.table))
         table = np.full(len(frames), NO_TABLE)

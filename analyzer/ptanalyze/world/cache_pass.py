@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,30 +20,12 @@ if TYPE_CHECKING:
 
 
 NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
-PIECES = 3  # under way where one thread fetches what another has descended for
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Walks of a run of chunks.
-
-    flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
-    seen     the walks as caches see them
-    order    int64[n]: which walk each of `seen` is; None: as they are, with `read` and `dram` of reads
-    """
-
-    chunks: slice
-    reads: Reads
-    flushes: np.ndarray
-    seen: Reads
-    order: np.ndarray | None = None
 
 
 class Walker:
     """The kernels of a pass, and what they need besides the walks.
 
-    mine    bool[cpus]: whose walks are taken, those of all other CPUs are left out
-    pieces  1, or PIECES: another thread fetches
+    mine  bool[cpus]: whose walks are taken, those of all other CPUs are left out
     """
 
     def __init__(
@@ -53,54 +35,45 @@ class Walker:
         trees: "walker.Trees",
         caches: "walker.Caches",
         mine: np.ndarray,
-        pieces: int = 1,
     ) -> None:
         from ..kernels import walker
 
         self.kernels, self.caches, self.trees = walker, caches, trees
         self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
-        self.scratch = [walker.scratch() for _ in range(pieces)]
-        self.chain = np.zeros((2, 8), np.int64)
+        self.scratch, self.chain = walker.scratch(), np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
-    def carry(self, batch: Batch) -> None:
+    def carry(self, reads: Reads, seen: Reads, flushes: np.ndarray) -> None:
         """Where walks end, which entries they read, and which of these come from DRAM: PIECE walks take each
         step before the next, so that what one leaves to the other stays in the processor's cache.
 
-        Which entries are read depends on paging-structure caches alone, what comes from DRAM on data caches:
-        a piece can be fetched while the next one descends.
+        seen     the walks as caches see them, which may be `reads`
+        flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
         """
-        with ThreadPoolExecutor(1) as pool:
-            deque(in_order(pool, self.kernels.fetch, self._descended(batch), len(self.scratch) - 1), 0)
-
-    def _descended(self, batch: Batch) -> Iterator[tuple[Any, ...]]:
-        """Yield arguments of fetch for one piece of the batch after the other, once its walks descended."""
         size = self.kernels.PIECE
-        for number, first in enumerate(range(0, len(batch.reads.page), size)):
-            at = number % len(self.scratch)
-            walks = seen = _part(batch.reads, first, size)
-            if batch.seen is not batch.reads:
-                seen = _part(batch.seen, first, size)
-                self.kernels.find_leaves(*self._locating(walks, at))
-            self.kernels.find_leaves(*self._locating(seen, at))
-            flushes = batch.flushes[slice(*np.searchsorted(batch.flushes, [first, first + size]))] - first
-            entries = self.kernels.descend(*self._descending(seen, at, flushes))
-            yield self._fetching(seen, at, entries)
+        for first in range(0, len(reads.page), size):
+            part, seen_part = _part(reads, first, size), _part(seen, first, size)
+            if seen is not reads:
+                self.kernels.find_leaves(*self._locating(part))
+            self.kernels.find_leaves(*self._locating(seen_part))
+            between = flushes[slice(*np.searchsorted(flushes, [first, first + size]))] - first
+            entries = self.kernels.descend(*self._descending(seen_part, between))
+            self.kernels.fetch(*self._fetching(seen_part, entries))
 
     def calls(self, none: Reads) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
         """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-        yield self.kernels.descend, lambda: self._descending(none, 0, np.zeros(0, np.int64))
-        yield self.kernels.fetch, lambda: self._fetching(none, 0, 0)
-        yield self.kernels.find_leaves, lambda: self._locating(none, 0)
+        yield self.kernels.descend, lambda: self._descending(none, np.zeros(0, np.int64))
+        yield self.kernels.fetch, lambda: self._fetching(none, 0)
+        yield self.kernels.find_leaves, lambda: self._locating(none)
 
-    def _locating(self, walks: Reads, at: int) -> tuple[Any, ...]:
-        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch[at], walks
+    def _locating(self, walks: Reads) -> tuple[Any, ...]:
+        return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch, walks
 
-    def _descending(self, seen: Reads, at: int, flushes: np.ndarray) -> tuple[Any, ...]:
-        return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch[at], self.chain, seen
+    def _descending(self, seen: Reads, flushes: np.ndarray) -> tuple[Any, ...]:
+        return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch, self.chain, seen
 
-    def _fetching(self, seen: Reads, at: int, entries: int) -> tuple[Any, ...]:
-        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch[at], self.missed, seen
+    def _fetching(self, seen: Reads, entries: int) -> tuple[Any, ...]:
+        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch, self.missed, seen
 
 
 def _part(walks: Reads, first: int, size: int) -> Reads:
@@ -163,8 +136,7 @@ def cache_pass(
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     threads  2 or more: as many share out the walks by node, which share no cache with others, unless nearly
-             all come from one; where there are more, each has another that fetches. A batch is begun while
-             the caller looks at the one before
+             all come from one. A batch is under way while the caller looks at the one before
 
     fold    caches see these pages in place of those walked for, in tables of the same level; None: the same
 
@@ -184,43 +156,35 @@ def cache_pass(
     flush_walk = _flushes(stream, events, begin)
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
-    shares_of_work = work_by_thread(placement.cpu_node, walks, threads)
-    pieces = PIECES if len(shares_of_work) < threads else 1
     walkers = [
-        Walker(space.regions, placement.cpu_node, trees, caches, mine, pieces) for mine in shares_of_work
+        Walker(space.regions, placement.cpu_node, trees, caches, mine)
+        for mine in work_by_thread(placement.cpu_node, walks, threads)
     ]
     every_page, every_write = read_only(stream.page), read_only(stream.write)
+    concurrent = concurrent and share_a_cache(placement)
 
-    def begun(first: int, last: int) -> Batch:
+    def carried(first: int, last: int) -> tuple[slice, Reads]:
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
-        page, write = every_page[begin:end], every_write[begin:end]
-        shares = len(caches.llc_ways)
-        reads = _empty(cpu.astype(np.int32), page, write, shares)
+        page, write, shares = every_page[begin:end], every_write[begin:end], len(caches.llc_ways)
+        reads = seen = _empty(cpu.astype(np.int32), page, write, shares)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
-        seen, order = reads, None
         folded = page if fold is None else read_only(fold.of(page))
-        if concurrent:
-            order = in_turns(reads.cpu, flushes)
+        order = in_turns(reads.cpu, flushes) if concurrent else None
+        if order is not None:
             seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]), shares)
         elif fold is not None:
             seen = _empty(reads.cpu, folded, write, 0)._replace(read=reads.read, dram=reads.dram)
-        return Batch(slice(first, last), reads, flushes, seen, order)
+        deque(pool.map(lambda walker: walker.carry(reads, seen, flushes), walkers), 0)
+        if order is not None:
+            reads.read[order], reads.dram[order] = seen.read, seen.dram
+        return slice(first, last), reads
 
-    concurrent = concurrent and share_a_cache(placement)
     runs = chunk_runs(stream.offset, AT_ONCE if concurrent else batch)
     with ThreadPoolExecutor(1) as ahead, ThreadPoolExecutor(len(walkers)) as pool:
-
-        def carried(*run: int) -> Batch:
-            done = begun(*run)
-            deque(pool.map(lambda walker: walker.carry(done), walkers), 0)
-            return done
-
-        for done in in_order(ahead, carried, runs, int(threads > 1)):
-            if done.order is not None:  # what was found for the walks as seen goes to the walks themselves
-                done.reads.read[done.order], done.reads.dram[done.order] = done.seen.read, done.seen.dram
-            yield done.chunks, done.reads
-            give_back(done.reads.page, done.reads.write)
+        for chunks, reads in in_order(ahead, carried, runs, int(threads > 1)):
+            yield chunks, reads
+            give_back(reads.page, reads.write)
     if len(flush_walk) and flush_walk[-1] == len(stream):
         caches.guest_pwc.tags[:] = EMPTY
 

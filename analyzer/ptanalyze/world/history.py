@@ -70,7 +70,6 @@ from .thread_placement import HomeMove, LiveCpus
 # A trace's memory-management calls as steps: arrays that kernels.memory_manager works on, and what it made.
 
 WALKS_AT_ONCE = 1 << 20
-CALLS_AT_ONCE = 1 << 16
 WORTH_COMPILING = 5_000  # calls
 STEPS_PER_CALL, ROOM = 4, 1024  # room at first: steps per call (moves three times), plus ROOM
 UNTOUCHED = np.iinfo(np.int64).max
@@ -201,45 +200,34 @@ def _calls(
 ) -> np.ndarray:
     """Writer.calls with addresses for edges, uint64 as int64; RUNS and SPLITS come before what needs them."""
     starts, ends = made(events)
-    done = carried_out(events[:last])
-    chunks = [move.chunk for move in moves]
-    split, region = splits(events[:last], regions.twice)
-    when = [np.full(len(vmas) + len(starts), -1), np.array([move.event for move in moves], np.int64), split]
-    when.append(done)
-    order = np.argsort(np.concatenate(when), kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    del order
-    counts = len(vmas), len(starts), len(moves), len(split)
-    older, younger, runs, parted, chosen = np.split(place, np.cumsum(counts))
-    calls = np.zeros((len(place), kernels.COLUMNS), np.int64)
-    calls[place, kernels.EVENT] = np.concatenate(when)
-    _fill(calls, older, vmas["start"], vmas["end"], KIND=kernels.OLDER, NUMBER=vmas["prot"])
-    _fill(calls, older, FLAGS=np.arange(len(vmas)))
-    _fill(calls, younger, starts, ends, KIND=kernels.YOUNGER)
-    _fill(calls, runs, KIND=kernels.RUNS, AT=stream.offset[chunks], CHUNK=chunks)
-    _fill(calls, runs, NODE=[move.after for move in moves], NUMBER=[move.before for move in moves])
-    some, base = events[split], region << np.uint64(REGION_SHIFT)
-    _fill(calls, parted, base, base + np.uint64(1 << REGION_SHIFT), KIND=kernels.SPLITS, NUMBER=some["kind"])
-    _fill(calls, parted, CHUNK=some["chunk"], AT=stream.offset[some["chunk"]])
-    _fill(calls, parted, NODE=placement.cpu_node[placement.event_cpu[split]])
-    for block in range(0, len(done), CALLS_AT_ONCE):
-        at, index = chosen[block : block + CALLS_AT_ONCE], done[block : block + CALLS_AT_ONCE]
-        some, node = events[index], placement.cpu_node[placement.event_cpu[index]]
-        _fill(calls, at, *addresses(some).T, KIND=some["kind"], CHUNK=some["chunk"], NODE=node)
-        flags = np.where(
-            some["kind"] == Event.MADVISE, emptying(some) & linux.frees_emptied_tables, merging(some)
-        )
-        _fill(calls, at, AT=stream.offset[some["chunk"]], NUMBER=numbers(some), FLAGS=flags)
-    return calls
+    done, (split, region) = carried_out(events[:last]), splits(events[:last], regions.twice)
+    some, base, torn = events[done], region << np.uint64(REGION_SHIFT), events[split]
+    frees = emptying(some) & linux.frees_emptied_tables
+    flags, node = np.where(some["kind"] == Event.MADVISE, frees, merging(some)), placement.cpu_node
+    event, chunk, before, after = np.array(moves, np.int64).reshape(-1, 4).T
+    older, younger = np.full(len(vmas), -1), np.full(len(starts), -1)
+    calls = np.concatenate([
+        _rows(older, vmas["start"], vmas["end"], KIND=kernels.OLDER, NUMBER=vmas["prot"],
+              FLAGS=np.arange(len(vmas))),
+        _rows(younger, starts, ends, KIND=kernels.YOUNGER),
+        _rows(event, KIND=kernels.RUNS, AT=stream.offset[chunk], CHUNK=chunk, NODE=after, NUMBER=before),
+        _rows(split, base, base + np.uint64(1 << REGION_SHIFT), KIND=kernels.SPLITS, NUMBER=torn["kind"],
+              CHUNK=torn["chunk"], AT=stream.offset[torn["chunk"]], NODE=node[placement.event_cpu[split]]),
+        _rows(done, *addresses(some).T, KIND=some["kind"], NUMBER=numbers(some), FLAGS=flags,
+              CHUNK=some["chunk"], AT=stream.offset[some["chunk"]], NODE=node[placement.event_cpu[done]]),
+    ])  # fmt: skip
+    return calls[np.argsort(calls[:, kernels.EVENT], kind="stable")]
 
 
-def _fill(calls: np.ndarray, rows: np.ndarray, *addresses: np.ndarray, **named: Any) -> None:
-    """Fill columns of some calls: those from FROM on, uint64, and those that are named."""
+def _rows(event: np.ndarray, *addresses: np.ndarray, **named: Any) -> np.ndarray:
+    """Writer.calls before these events: addresses (uint64) in the columns from FROM on, and what is named."""
+    rows = np.zeros((len(event), kernels.COLUMNS), np.int64)
+    rows[:, kernels.EVENT] = event
     for column, values in enumerate(addresses, kernels.FROM):
-        calls[rows, column] = values.view(np.int64)
+        rows[:, column] = values.view(np.int64)
     for name, values in named.items():
-        calls[rows, getattr(kernels, name)] = values
+        rows[:, getattr(kernels, name)] = values
+    return rows
 
 
 def _near(parent: np.ndarray, regions: Regions) -> np.ndarray:
@@ -250,41 +238,41 @@ def _near(parent: np.ndarray, regions: Regions) -> np.ndarray:
         np.minimum.at(touched, at, first)
         at = np.unique(at[parent[at] >= 0])
         at, first = parent[at], touched[at]
-    found = np.argsort(touched, kind="stable")[: np.count_nonzero(touched < UNTOUCHED)]
-    return np.column_stack([found, touched[found], found])
+    table = np.argsort(touched, kind="stable")[: np.count_nonzero(touched < UNTOUCHED)]
+    return np.column_stack([table, touched[table], table])
 
 
 def _tables(
     tables: Tables, rows: Rows, near: np.ndarray, huge_row: np.ndarray, byte: np.ndarray
 ) -> np.ndarray:
     """Writer.tables; edges of those in `near` alone. huge_row: rows of the huge entries, sorted."""
-    found = np.full((len(tables.level), kernels.TABLE_COLUMNS), -1, np.int64)
-    found[:, kernels.PARENT], found[:, kernels.LEVEL] = tables.parent, tables.level
-    found[:, kernels.BASE], found[:, kernels.ALIVE] = tables.base.view(np.int64), 1
-    every = np.arange(len(rows.leaf))
-    found[rows.leaf, kernels.OF_TABLE] = every
-    found[rows.leaf, kernels.HUGE_FROM] = np.searchsorted(huge_row, every)
-    found[rows.leaf, kernels.HUGE_TO] = np.searchsorted(huge_row, every, side="right")
+    table = np.full((len(tables.level), kernels.TABLE_COLUMNS), -1, np.int64)
+    table[:, kernels.PARENT], table[:, kernels.LEVEL] = tables.parent, tables.level
+    table[:, kernels.BASE], table[:, kernels.ALIVE] = tables.base.view(np.int64), 1
+    row = np.arange(len(rows.leaf))
+    table[rows.leaf, kernels.OF_TABLE] = row
+    table[rows.leaf, kernels.HUGE_FROM] = np.searchsorted(huge_row, row)
+    table[rows.leaf, kernels.HUGE_TO] = np.searchsorted(huge_row, row, side="right")
     base, shift = tables.base[near], np.uint64(SLOT_BITS) * tables.level[near].astype(np.uint64)
     size = np.uint64(1) << shift + np.uint64(PAGE_SHIFT)
-    found[near, kernels.BELOW], found[near, kernels.ABOVE] = _around(byte, base, base + size)
-    return found
+    table[near, kernels.BELOW], table[near, kernels.ABOVE] = _around(byte, base, base + size)
+    return table
 
 
 def _regions(regions: Regions, rows: Rows, byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(Writer.regions, int64[H, 2] row and slot of each huge entry)."""
     order = Slots(regions).order
-    found = np.full((len(order), kernels.REGION_COLUMNS), -1, np.int64)
+    region = np.full((len(order), kernels.REGION_COLUMNS), -1, np.int64)
     slot, row = regions.slot[order].astype(np.int64), rows.of_region[order].astype(np.int64)
-    found[:, kernels.VA], found[:, kernels.ROW] = regions.va[order].astype(np.int64), row
-    found[:, kernels.SLOT], found[:, kernels.LEAF] = slot, regions.leaf[order]
-    found[:, kernels.BY_ID] = regions.leaf
+    region[:, kernels.VA], region[:, kernels.ROW] = regions.va[order].astype(np.int64), row
+    region[:, kernels.SLOT], region[:, kernels.LEAF] = slot, regions.leaf[order]
+    region[:, kernels.BY_ID] = regions.leaf
     huge = np.flatnonzero(slot >= 0)
-    entry, found[huge, kernels.HUGE] = np.unique(row[huge] << SLOT_BITS | slot[huge], return_inverse=True)
+    entry, region[huge, kernels.HUGE] = np.unique(row[huge] << SLOT_BITS | slot[huge], return_inverse=True)
     base = regions.va[order] << np.uint64(REGION_SHIFT)
     around = _around(byte, base, base + np.uint64(1 << REGION_SHIFT))
-    found[:, kernels.FIRST], found[:, kernels.PAST] = around
-    return found, np.column_stack([entry >> SLOT_BITS, entry & (1 << SLOT_BITS) - 1])
+    region[:, kernels.FIRST], region[:, kernels.PAST] = around
+    return region, np.column_stack([entry >> SLOT_BITS, entry & (1 << SLOT_BITS) - 1])
 
 
 def _around(byte: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -501,7 +489,7 @@ def _huge_entries(
     ids = slots.order[regions.slot[slots.order] >= 0]
     key = rows.of_region[ids].astype(np.int64) << SLOT_BITS | regions.slot[ids]
     entries, entry = np.unique(key, return_inverse=True)
-    found = np.full(len(entries), -1)
+    piece_of = np.full(len(entries), -1)
     first = regions.va[ids] << np.uint64(REGION_SHIFT)
     past = first + np.uint64(1 << REGION_SHIFT)
     if len(initial.start):
@@ -511,9 +499,9 @@ def _huge_entries(
         inside = (piece >= 0) & (initial.end[piece] > first) & (run_end[piece] >= past)
         whole = inside & (initial.end[piece] >= past)
         shared = np.flatnonzero(inside & ~whole)[::-1]
-        found[entry[shared]] = piece[shared]
-        found[entry[whole]] = piece[whole]
-    return found, entries >> SLOT_BITS, entries & ((1 << SLOT_BITS) - 1)
+        piece_of[entry[shared]] = piece[shared]
+        piece_of[entry[whole]] = piece[whole]
+    return piece_of, entries >> SLOT_BITS, entries & ((1 << SLOT_BITS) - 1)
 
 
 def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

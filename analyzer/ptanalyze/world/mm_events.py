@@ -70,12 +70,12 @@ def linux(asked: str, captured: object) -> Linux:
     release = RELEASE.match(asked)
     if release is None:
         raise UsageError(f"--kernel {asked}: no version of Linux; give one as 6.18")
-    found = Linux(*map(int, release.groups()))
-    if found < KNOWN_FROM:
+    version = Linux(*map(int, release.groups()))
+    if version < KNOWN_FROM:
         raise UsageError(
             f"--kernel {asked}: what calls do to page tables is known from 5.0 on; name a later one"
         )
-    return found
+    return version
 
 
 # Memory-management events that did something, as rows for kernels.memory_manager, and what they mapped.
@@ -149,24 +149,24 @@ def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
 
     events  Trace.events
     """
-    done = _effects_in_region(events, NEW, UNMAPPED, MOVED)
-    done = done[done["chunk"] >= chunk]
-    what = done["what"]
-    there = np.where(what == MOVED, done["there"], np.where(what == NEW, MAP, UNMAP))
-    rows = np.stack([done["start"], done["end"], there], axis=1)
+    effect = _effects_in_region(events, NEW, UNMAPPED, MOVED)
+    effect = effect[effect["chunk"] >= chunk]
+    what = effect["what"]
+    there = np.where(what == MOVED, effect["there"], np.where(what == NEW, MAP, UNMAP))
+    rows = np.stack([effect["start"], effect["end"], there], axis=1)
     meet = _that_meet(rows)
     alone = rows[~meet & (rows[:, 2] == MAP)]
-    state, found = _Bytes(), list[tuple[int, int, int]]()
+    state, met = _Bytes(), list[tuple[int, int, int]]()
     for start, end, there in rows[meet].tolist():
         if there == MAP:
             before = state.become(start, end, MAPS_FREE)
-            found += [(lo, hi, int(MAP)) for lo, hi, was in before if was != GONE]
+            met += [(lo, hi, int(MAP)) for lo, hi, was in before if was != GONE]
         elif there == UNMAP:
             state.become(start, end, TAKES_AWAY)
         else:
             state.move(start, end, there)
-            found.append((start, end, there))
-    return _undone(np.concatenate([alone, np.array(found, np.uint64).reshape(-1, 3)]))
+            met.append((start, end, there))
+    return _undone(np.concatenate([alone, np.array(met, np.uint64).reshape(-1, 3)]))
 
 
 def _that_meet(rows: np.ndarray) -> np.ndarray:
@@ -238,8 +238,8 @@ def numbers(events: np.ndarray) -> np.ndarray:
 
 def emptying(events: np.ndarray) -> np.ndarray:
     """bool[C]: MADV_DONTNEED and MADV_DONTNEED_LOCKED, which free what they empty (Linux)."""
-    found: np.ndarray = (events["kind"] == Event.MADVISE) & np.isin(events["c"], ADVICE_THAT_EMPTIES)
-    return found
+    empties: np.ndarray = (events["kind"] == Event.MADVISE) & np.isin(events["c"], ADVICE_THAT_EMPTIES)
+    return empties
 
 
 def merging(events: np.ndarray) -> np.ndarray:
@@ -471,8 +471,8 @@ def invalidations(events: np.ndarray) -> np.ndarray:
 def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
     region, rows = region_of_interest(events), effects(events)
     inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
-    found: np.ndarray = rows[inside & np.isin(rows["what"], which)]
-    return found
+    chosen: np.ndarray = rows[inside & np.isin(rows["what"], which)]
+    return chosen
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
@@ -565,8 +565,8 @@ def splits(events: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarr
     sorted) that there are. What was split before the region of interest is split when it begins."""
     first = region_of_interest(events).first
     met = changes(events, blocks.tolist())
-    found = [(max(at, first), k) for at, k, what, pages, _ in met if tears(what, pages)]
-    at, block = np.array(found, np.int64).reshape(-1, 2).T
+    torn = [(max(at, first), k) for at, k, what, pages, _ in met if tears(what, pages)]
+    at, block = np.array(torn, np.int64).reshape(-1, 2).T
     return at, blocks[block]
 
 
@@ -615,8 +615,8 @@ class _Block:
         if what == PROTECTS:
             pages &= sum(held)
         if what in (MAPS, PROTECTS, UNMAPS, MOVES_OFF):
-            new = prot if prot >= 0 else max(self.vmas, key=lambda one: self.vmas[one].bit_count())
-            self.vmas = {one: bits & ~pages for one, bits in self.vmas.items()}
+            new = prot if prot >= 0 else max(self.vmas, key=lambda vma: self.vmas[vma].bit_count())
+            self.vmas = {vma: bits & ~pages for vma, bits in self.vmas.items()}
             self.vmas[new] = self.vmas.get(new, 0) | (pages if what in (MAPS, PROTECTS) else 0)
             if not any(self.vmas.values()):
                 self.become(NOTHING, chunk)
@@ -628,8 +628,8 @@ def parted(trace: Trace) -> np.ndarray:
     blocks = blocks[count == 1]
     met = changes(trace.events[: region_of_interest(trace.events).end], blocks.tolist())
     some = {k for _, k, what, pages, _ in met if what == ARRIVES or tears(what, pages)}
-    found: np.ndarray = blocks[sorted(some)]
-    return found
+    torn: np.ndarray = blocks[sorted(some)]
+    return torn
 
 
 def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int, int]]:
@@ -646,24 +646,26 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
     state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
     state[[k for at, k, what, pages, _ in met if at < region.first and tears(what, pages)]] = SMALL
     state[[k for _, k, what, _, _ in begun if what == MAPS]] = NOTHING
-    now = [_Block(*one) for one in zip(state.tolist(), _touched(trace, own), strict=True)]
+    now = [_Block(*begins) for begins in zip(state.tolist(), _touched(trace, own), strict=True)]
 
     def happen(to: list[_Block], met: Iterable[Change], begin: int) -> Trace:
         for at, k, what, pages, prot in met:
             to[k].take(what, pages, prot, begin if at < 0 else chunk[at])
-        for one in to:
-            one.until(len(trace.chunks))
+        for block in to:
+            block.until(len(trace.chunks))
         return _with_twins(trace.again(begin) if begin and trace.again else trace, own, to)
 
     def again(begin: int) -> Trace:
         then = deepcopy(now)
-        for one in then:
-            one.since, one.sizes = begin, [(0, one.sizes[-1][1])]
+        for block in then:
+            block.since, block.sizes = begin, [(0, block.sizes[-1][1])]
         back = ((-1, *change[1:]) for change in changes(undoing(trace.events, begin), blocks.tolist()))
-        return happen(then, chain(back, (one for one in begun if chunk[one[0]] >= begin)), begin)
+        return happen(then, chain(back, (change for change in begun if chunk[change[0]] >= begin)), begin)
 
     twice = replace(happen(now, begun, 0), again=again)
-    return twice, {at: one.left for at, one in zip(blocks.tolist(), now, strict=True) if one.state == SMALL}
+    return twice, {
+        va: block.left for va, block in zip(blocks.tolist(), now, strict=True) if block.state == SMALL
+    }
 
 
 def _locator(trace: Trace, own: np.ndarray) -> Callable[[Touches], tuple[np.ndarray, np.ndarray]]:
@@ -684,14 +686,16 @@ def _locator(trace: Trace, own: np.ndarray) -> Callable[[Touches], tuple[np.ndar
 def _touched(trace: Trace, own: np.ndarray) -> list[np.ndarray]:
     """int64[...]: chunks that touch each of the regions `own`, ascending."""
     locate, stride = _locator(trace, own), len(trace.chunks) + 1
-    found = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
-    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    touched = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))
     return np.split(keys % stride, np.searchsorted(keys, np.arange(1, len(own)) * stride))
 
 
 def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:
     locate, stride = _locator(trace, own), len(trace.chunks) + 1
-    sizes = [(k * stride + chunk, size == SMALL) for k, one in enumerate(blocks) for chunk, size in one.sizes]
+    sizes = [
+        (k * stride + chunk, size == SMALL) for k, block in enumerate(blocks) for chunk, size in block.sizes
+    ]
     key, small = np.array(sizes, np.int64).T
     further = (len(trace.regions) + np.arange(len(own)) - own << SLOT_BITS).astype(np.uint32)
 

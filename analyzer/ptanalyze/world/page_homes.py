@@ -70,10 +70,10 @@ class FirstTouches(NamedTuple):
     def earliest(self, region: np.ndarray, count: np.ndarray) -> np.ndarray:
         """int64[n]: position of the first touch of `count` regions from `region` on (uint64[n]), else -1."""
         first, last = np.searchsorted(self.region, region), np.searchsorted(self.region, region + count)
-        found = np.where(last > first, first, -1)
+        position = np.where(last > first, first, -1)
         for k in np.flatnonzero(last - first > 1):
-            found[k] += np.argmin(self.order[first[k] : last[k]])
-        return found
+            position[k] += np.argmin(self.order[first[k] : last[k]])
+        return position
 
     def in_span(self, base: np.ndarray, level: np.ndarray) -> np.ndarray:
         """int64[n]: `earliest` in what tables of these bases and levels map."""
@@ -81,8 +81,8 @@ class FirstTouches(NamedTuple):
 
     def nodes_of(self, position: np.ndarray) -> np.ndarray:
         """int16[n]: node of the touch at each position, NOWHERE for -1."""
-        found: np.ndarray = np.append(self.node, np.int16(NOWHERE))[position]
-        return found
+        node: np.ndarray = np.append(self.node, np.int16(NOWHERE))[position]
+        return node
 
 
 def single_node(space: AddressSpace) -> bool:
@@ -187,10 +187,10 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
     in the order of the first touches in their spans, those without any after all others.
     """
     space, tables = program.space, program.space.tables
-    found = np.full(len(home), NOWHERE, np.int16)
+    host_home = np.full(len(home), NOWHERE, np.int16)
     guests = np.flatnonzero(home[: space.guest_tables] != NOWHERE)
     if space.native or not len(guests):
-        return found
+        return host_home
     touches = first_touches(program.trace, program.placement)
     order = np.append(touches.order, np.iinfo(np.int64).max)  # last those without a touch
     order = order[touches.in_span(tables.base[guests], tables.level[guests])]
@@ -207,8 +207,8 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
         ids = ids[(tables.level[ids] == level) & (tables.parent[ids] >= 0)]
         np.minimum.at(first, tables.parent[ids], first[ids])
     needed = np.flatnonzero(first[:-1] < len(guests))
-    found[needed] = home[guests[first[needed]]]
-    return found
+    host_home[needed] = home[guests[first[needed]]]
+    return host_home
 
 
 def _hosts_behind(
@@ -383,14 +383,14 @@ def by_host(program: TracedProgram) -> bool:
 
 def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[Finding]:
     """How data move, none where none does. after: where they are in the end."""
-    moves, told = program.moves, int(np.count_nonzero(program.trace.events["kind"] == Event.MOVE_PAGES))
-    found = [noted("moved-before", events=told)] if told else []
+    moves, moved = program.moves, int(np.count_nonzero(program.trace.events["kind"] == Event.MOVE_PAGES))
+    findings = [noted("moved-before", events=moved)] if moved else []
     if not moves.autonuma:
-        return found
+        return findings
     lasts = int(np.ptp(_times(program))) / 1e6 if len(program.trace.chunks) else 0.0
     if lasts <= moves.delay_ms:
         late = "autonuma-too-late"
-        found.append(noted(late, policy="autonuma", lasts=lasts, pace=program.pace, delay=moves.delay_ms))
+        findings.append(noted(late, policy="autonuma", lasts=lasts, pace=program.pace, delay=moves.delay_ms))
     from ..kernels.data_migration import FAULTS
 
     marked: dict[str, Any] = {
@@ -400,7 +400,7 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
     }
     faults = int(after.left.clock[FAULTS]) if after is not None and after.left is not None else 0
     line = "autonuma-by-host" if by_host(program) else "autonuma"
-    return [*found, noted("autonuma", line=line, hinting_faults=faults, **marked)]
+    return [*findings, noted("autonuma", line=line, hinting_faults=faults, **marked)]
 
 
 def data_move(program: TracedProgram, past: History) -> bool:

@@ -89,13 +89,13 @@ def bound() -> int:
 
 def kept(place: Path) -> dict[Path, int]:
     """{stream or index in the user's cache: bytes}, the longest unused first."""
-    found = {}
+    used = {}
     captures = [path for path in place.glob("*") if CONTENTS.fullmatch(path.name) and not path.is_symlink()]
     for path in [path for capture in captures for path in capture.glob("*") if KEPT.fullmatch(path.name)]:
         with suppress(OSError):  # removed meanwhile
             files = [path] if path.is_file() else [*path.iterdir()]
-            found[path] = (path.lstat().st_mtime_ns, sum(file.lstat().st_size for file in files))
-    return {path: found[path][1] for path in sorted(found, key=lambda path: found[path][0])}
+            used[path] = (path.lstat().st_mtime_ns, sum(file.lstat().st_size for file in files))
+    return {path: used[path][1] for path in sorted(used, key=lambda path: used[path][0])}
 
 
 def trim(place: Path, most: int) -> None:

@@ -120,33 +120,20 @@ def place(
 def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Placement:
     if topology is None or not len(topology):
         raise UsageError("placement = recorded: the capture knows no topology; use round-robin or block")
-    node_of = topology.node_of_cpu()
-    cpus = trace.chunks["cpu"].astype(np.int64)
-    unknown = (cpus < 0) | (cpus >= len(node_of))
-    unknown |= node_of[np.where(unknown, 0, cpus)] == UNKNOWN_NODE
-    if unknown.any():
+    node_of = np.append(topology.node_of_cpu(), np.int16(UNKNOWN_NODE))
+    cpus, event = (column["cpu"].astype(np.int64) for column in (trace.chunks, trace.events))
+    of_chunk, of_event = (
+        node_of[np.where((cpu >= 0) & (cpu < len(node_of)), cpu, -1)] for cpu in (cpus, event)
+    )
+    if (of_chunk == UNKNOWN_NODE).any():
+        chunk = int(np.argmax(of_chunk == UNKNOWN_NODE))
         raise UsageError(
-            f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no "
-            "known node; use round-robin or block"
+            f"placement = recorded: CPU {cpus[chunk]} of chunk {chunk} is on no known node; use round-robin "
+            "or block"
         )
-    event = trace.events["cpu"].astype(np.int64)
-    known = (event >= 0) & (event < len(node_of))
-    on_node = node_of[event[known]]
-    known[known] = (on_node != UNKNOWN_NODE) & (on_node < machine.nodes)
-    used = np.unique(cpus)
-    node = node_of[used]
-    if len(used) and node.max() >= machine.nodes:
-        raise UsageError(
-            f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
-            f"0..{machine.nodes - 1}; use round-robin or block"
-        )
-    if slow := sorted(set(node.tolist()) & set(machine.memory_nodes)):
-        raise UsageError(
-            f"placement = recorded: threads ran on node {slow[0]}, which has no CPUs on machine "
-            f"{machine.name}; use round-robin or block"
-        )
-    on = len(set(node.tolist()))
-    how = f"recorded: {plural(len(used), 'CPU')} on {plural(on, 'node')}"
+    nodes = [_with_cpus("placement = recorded", node, machine) for node in np.unique(of_chunk).tolist()]
+    how = f"recorded: {plural(len(np.unique(cpus)), 'CPU')} on {plural(len(nodes), 'node')}"
+    known = (of_event != UNKNOWN_NODE) & (of_event < machine.nodes)
     used = np.union1d(cpus, event[known])
     chunk_cpu = np.searchsorted(used, cpus).astype(np.int32)
     event_cpu = latest_cpu(trace, chunk_cpu, np.zeros(len(event), np.int32))
@@ -179,7 +166,8 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
 def _with_cpus(option: str, node: int, machine: Machine) -> int:
     """The node; UsageError where the machine has no such node, or no CPUs on it."""
     if node >= machine.nodes:
-        raise UsageError(f"{option}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}")
+        there = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
+        raise UsageError(f"{option}: node {node}: {there}; name one of them, or round-robin")
     if node in machine.memory_nodes:
         raise UsageError(f"{option}: node {node} of machine {machine.name} has no CPUs; name one that has")
     return node
