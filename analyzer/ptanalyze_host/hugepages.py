@@ -111,5 +111,5 @@ def _promoted(scenario: pt.scenario.Scenario, shaped: pt.scenario.Scenario) -> t
     gone = leaf & ~np.isin(before.base, after.base[after.level == 1])
     of, count = pt.address_space.vma_of(before.base[gone], vmas), len(vmas) + 1
     regions = np.bincount(of, minlength=count)[: len(vmas)]
-    pages = np.bincount(of, pt.scenario.leaf_entries(before)[gone], count)[: len(vmas)].astype(np.int64)
+    pages = np.bincount(of, pt.address_space.leaf_entries(before)[gone], count)[: len(vmas)].astype(np.int64)
     return regions, pages

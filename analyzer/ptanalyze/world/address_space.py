@@ -229,8 +229,6 @@ class _ByBase:
 
 # Guest frames through the nested tables to host frames, many at a time.
 
-PAGES = 512  # 4 KiB pages of a region
-
 
 class Nested:
     """Nested tables; of several roots the last that maps a region counts.
