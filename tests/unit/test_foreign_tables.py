@@ -1,5 +1,7 @@
 """Page tables from other tools: text dumps."""
 
+import tempfile
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,8 +11,7 @@ from naive import decode as naive
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze_formats import kernels as parse
-from ptanalyze_formats.ptdump_text import import_ptdump
+from ptanalyze_formats.ptdump_text import import_ptdump, read_rows
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
 # The text dumps of vMitosis: every leaf arrives, repairs are counted, damage is named with its line.
@@ -100,10 +101,7 @@ def test_every_leaf_and_table_of_a_dump_arrives(tmp_path, pages, inverted):
 def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
     text = dump_text(build_tree(pages, frames_on([0, 1], first=1000)), inverted=inverted)
     expected = naive.parse_rows(text)
-    level, frame, words = (np.zeros((len(expected), *shape), np.int64) for shape in ((), (), (512,)))
-    buffer = np.frombuffer(text.encode(), np.uint8)
-    rows, _, wrong = parse.parse_rows(buffer, 0, len(buffer), level, frame, words)
-    assert (rows, wrong) == (len(expected), parse.OK)
+    level, frame, words = read_rows("dump", text.encode(), 0, len(text), len(expected), tempfile.gettempdir())
     assert [(int(a), int(b), c.tolist()) for a, b, c in zip(level, frame, words, strict=True)] == expected
 
 
