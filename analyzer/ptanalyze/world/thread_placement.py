@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -210,7 +211,7 @@ class LiveCpus:
         events, self._event_cpu, self.cpu_node = trace.events, placement.event_cpu, placement.cpu_node
         kind, thread = events["kind"], events["thread"]
         nodes = int(self.cpu_node.max(initial=0)) + 1
-        cpu, moves = _where(trace, placement)
+        cpu, changes = _changes(trace, placement)
         live = set(cpu) - set(thread[kind == Event.THREAD_START].tolist())
         on = np.bincount([cpu[one] for one in live], minlength=len(self.cpu_node))  # live threads of each CPU
         self.moves: list[HomeMove] = []
@@ -219,7 +220,7 @@ class LiveCpus:
         main = int(self.cpu_node[cpu[0]]) if 0 in cpu else 0
         self.home = int(np.bincount(self.cpu_node, on, nodes).argmax()) if live else main
         now, done = self.home, 0
-        for at, chunk, index, target in _changes(events, moves):
+        for at, chunk, index, target in changes:
             self._own[done:at] = on[self._event_cpu[done:at]] > 0
             done, before = at, cpu[index] if index in live else None
             if target is not None:
@@ -267,28 +268,21 @@ class LiveCpus:
         return np.maximum(counts, 0), broadcast
 
 
-def _where(trace: Trace, placement: Placement) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-    """({thread: CPU of its first chunk}, [(chunk, thread, new CPU)] where a thread's CPU changes)."""
-    thread = trace.chunks["thread"]
-    cpu, moves = {}, []
-    for index in np.unique(thread).tolist():
-        chunks = np.flatnonzero(thread == index)
-        cpus = placement.chunk_cpu[chunks]
-        cpu[index] = int(cpus[0])
-        for at in np.flatnonzero(np.diff(cpus)) + 1:
-            moves.append((int(chunks[at]), index, int(cpus[at])))
-    return cpu, sorted(moves)
-
-
-def _changes(events: np.ndarray, moves: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int | None]]:
-    """[(event, chunk, thread, new CPU)] in order: threads that move, before the event, and where the CPU is
-    None those that the event starts or ends."""
+def _changes(
+    trace: Trace, placement: Placement
+) -> tuple[dict[int, int], list[tuple[int, int, int, int | None]]]:
+    """({thread: CPU of its first chunk}, [(event, chunk, thread, new CPU)] in order: threads that move before
+    the event, and where the CPU is None those that it starts or ends)."""
+    events, thread, cpu = trace.events, trace.chunks["thread"].astype(np.int64), placement.chunk_cpu
+    order = np.argsort(thread, kind="stable")
+    same = np.diff(thread[order], prepend=-1) == 0
+    first, moved = order[~same], np.sort(order[same & (np.diff(cpu[order], prepend=-1) != 0)])
     chunk = np.maximum.accumulate(events["chunk"])
-    moved = np.searchsorted(chunk, [at for at, _, _ in moves], side="right").tolist()
-    at = np.flatnonzero(np.isin(events["kind"], (Event.THREAD_START, Event.THREAD_EXIT)))
-    rows = (at, chunk[at], events["thread"][at])
-    every = [
-        *((event, *move) for event, move in zip(moved, moves, strict=True)),
-        *((*row, None) for row in zip(*(column.tolist() for column in rows), strict=True)),
+    lives = np.flatnonzero(np.isin(events["kind"], (Event.THREAD_START, Event.THREAD_EXIT)))
+    moves = np.searchsorted(chunk, moved, side="right"), moved, thread[moved], cpu[moved]
+    rows = [
+        *zip(*(column.tolist() for column in moves), strict=True),
+        *zip(lives.tolist(), chunk[lives].tolist(), events["thread"][lives].tolist(), repeat(None)),
     ]
-    return sorted(every, key=lambda row: (row[0], row[3] is None))
+    begun = dict(zip(thread[first].tolist(), cpu[first].tolist(), strict=True))
+    return begun, sorted(rows, key=lambda row: (row[0], row[3] is None))
