@@ -49,15 +49,14 @@ def command(
       ptanalyze report before after -o report.html --memory 1%
       ptanalyze report app -p mitosis,hydra:prefetch=0
     """
-
-    from .page import Page, html, write
+    from .page import html, write
     from .study import studies
 
-    asked = [pt.replay_options.capture_of(one) for one in captures or (None,)]
+    asked = [pt.replay_options.capture_of(capture) for capture in captures or (None,)]
     with pt.terminal.progress_bar() as progress:
         setup = pt.replay_options.setup_from(options, progress)
         found = studies(asked, setup, pt.replay_options.question(memory, horizon, names))
-        page = html(Page(found, shlex.join(["ptanalyze", *context.meta["typed"]])), setup.jobs, progress)
+        page = html(found, shlex.join(["ptanalyze", *context.meta["typed"]]), progress)
     write(output, page)
     pt.options.echo(f"ptanalyze: wrote {output}", err=True)
     return pt.check.exit_code([finding for study in found for finding in study.checks])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from io import BytesIO
 from math import isfinite
@@ -19,102 +18,76 @@ from pandas import DataFrame
 
 import ptanalyze as pt
 
-from .study import LOCAL, Study, remote_share
+from .study import LOCAL, Study
 
 # A table of the page: cells with a text for people and a number to sort by.
 
-NOTHING = "–"
-LEAST = -1e300  # missing values sort below all numbers
-
-
-class Cell(NamedTuple):
-    """`order` is the key to sort by, None for words."""
-
-    text: str
-    order: float | None = None
-
 
 class Column(NamedTuple):
-    """`hint`, below the name, is the unit; `cell` makes the Cell of a value."""
+    """`hint`, below the name, is the unit; `text` makes the text of a value, str where values are words."""
 
     name: str
-    hint: str
-    cell: Callable[[Any], Cell]
+    hint: str = ""
+    text: Callable[[Any], str] = str
 
     @property
     def words(self) -> bool:
-        return self.cell is word
+        return self.text is str
+
+    def cell(self, value: Any) -> tuple[str, Any]:
+        """(text, what to sort by): a missing value is a dash, and sorts below all numbers."""
+        if value is None or (isinstance(value, float) and not isfinite(value)):
+            return "–", -1e300
+        return self.text(value), value
 
 
-@dataclass(frozen=True)
-class Grid:
-    """`rows` of Cells, the first of each being its heading; `interactive`: can be sorted and filtered."""
+class Grid(NamedTuple):
+    """
+    columns      {column of `rows`: Column}, the first of them heads its row
+    interactive  can be sorted and filtered
+    marked       {number of a row: "advised" or "baseline"}
+    """
 
     key: str
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    columns: Mapping[Any, Column]
+    rows: Sequence[Mapping[Any, Any]]
     interactive: bool = False
-    marked: Mapping[int, str] = field(default_factory=dict)
+    marked: Mapping[int, str] = {}
 
 
-def grid(
-    key: str, caption: str, columns: Mapping[str, Column], rows: Iterable[Mapping[Any, Any]], **more: Any
-) -> Grid:
-    """Grid of dicts: their keys are those of `columns`; missing values are dashes."""
-    cells = [[made(column, row.get(name)) for name, column in columns.items()] for row in rows]
-    return Grid(key, caption, list(columns.values()), cells, **more)
+def grid(key: str, caption: str, columns: Mapping[Any, Column], table: DataFrame, **more: Any) -> Grid:
+    return Grid(key, caption, columns, table.to_dict("records"), **more)
 
 
-def matrix(key: str, caption: str, table: DataFrame, cell: Callable[[Any], Cell], hint: str = "") -> Grid:
+def matrix(key: str, caption: str, table: DataFrame, text: Callable[[Any], str], hint: str = "") -> Grid:
     """Grid of a table: words of its index, then a number in each of its columns."""
-    columns = {name: Column(str(name), "", word) for name in table.index.names}
-    columns |= {name: Column(str(name), hint, cell) for name in table.columns}
-    return grid(key, caption, columns, table.reset_index().to_dict("records"))
+    columns = {name: Column(str(name)) for name in table.index.names}
+    columns |= {name: Column(str(name), hint, text) for name in table.columns}
+    return grid(key, caption, columns, table.reset_index())
 
 
-def made(column: Column, value: Any) -> Cell:
-    missing = value is None or (isinstance(value, float) and not isfinite(value))
-    return Cell(NOTHING, None if column.words else LEAST) if missing else column.cell(value)
+count = "{:,.0f}".format
 
 
-def word(value: Any) -> Cell:
-    return Cell(str(value))
-
-
-def count(value: Any) -> Cell:
-    return Cell(f"{int(value):,}", int(value))
-
-
-def plain(value: Any) -> Cell:
-    """Any number, with a sensible number of digits."""
-    return Cell(pt.terminal.number(value), float(value))
-
-
-def percent(share: float) -> Cell:
+def percent(share: float) -> str:
     """A share between 0 and 1."""
-    return Cell(f"{100 * share + 0:z.1f} %", float(share))
+    return f"{100 * share:z.1f} %"
 
 
-def ratio(value: float) -> Cell:
-    return Cell(pt.interval.shown(value)[0], float(value))
+def ratio(value: float) -> str:
+    return pt.interval.shown(value)[0]
 
 
-def interval(ends: tuple[float, float]) -> Cell:
-    low, high = pt.interval.shown(*ends)
-    return Cell(f"{low}-{high}", ends[0])
-
-
-def memory(size: float) -> Cell:
+def memory(size: float) -> str:
     """Memory as on the terminal: 528 KiB, 13.5 MiB."""
-    return Cell(f"{'-' if size < 0 else ''}{pt.errors.size_in_words(abs(int(size)))}", float(size))
+    return f"{'-' if size < 0 else ''}{pt.errors.size_in_words(abs(int(size)))}"
 
 
 # A figure of the page: an SVG that needs no fonts and no scripts; its title says what the table holds.
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """
     key     of figures.toml, unique within a chapter
     how     how to read it
@@ -142,9 +115,7 @@ def picture(key: str, table: DataFrame, grid: Grid | None = None) -> Picture:
     """The Picture of a table."""
     about = described()[key]
     figure = getattr(pt.plots, about["draw"])(table)
-    title = " ".join(figure.get_suptitle().split())
-    how = " ".join(about["how"].split())
-    return Picture(key, how, f"{about['kind']}: {title}", *image(figure), grid)
+    return Picture(key, " ".join(about["how"].split()), f"{about['kind']}: {figure!r}", *image(figure), grid)
 
 
 PLAIN = " ;,/?:@=+$!~*'()<>[]{}|`^"  # allowed unescaped in a double-quoted attribute
@@ -168,7 +139,6 @@ def image(figure: Figure) -> tuple[Markup, int, int]:
 
 # The figures of each section.
 
-Draws = Iterator[Callable[[], Picture]]
 SHOWN = 4  # policies in a figure with a panel or line for each
 
 
@@ -178,60 +148,50 @@ def chosen(study: Study, table: DataFrame, *first: str, most: int = SHOWN) -> Da
     return table[table["policy"].isin(list(dict.fromkeys(names))[:most])]
 
 
-def where(study: Study) -> Draws:
+def where(study: Study) -> Iterator[Picture]:
     """Where walks go now."""
-    classes, reads = study.classes, study.reads
+    classes, reads = study.classes, study.advised.replayed.reads
     if classes["count"].sum():
         shares = classes.groupby(["weight", "socket", "class"], sort=False)["count"].sum().unstack()
         shares = shares.div(shares.sum(axis=1), axis=0).rename(index=pt.style.WEIGHTS, level="weight")
         data = matrix("locality-data", "Shares of each class, by socket", shares, percent)
-        yield partial(picture, "locality", classes, data)
+        yield picture("locality", classes, data)
     dram = reads[(reads["from"] == "DRAM") & (reads["policy"] == study.baseline)]
     if dram["count"].sum():
         served = dram.groupby(["reader", "server"])["count"].sum().unstack(fill_value=0)
         data = matrix("reads-data", "Page-table reads from DRAM, by reader and server", served, count)
-        nearest = min(study.rows, key=remote_share)["policy"]
-        yield partial(picture, "reads", chosen(study, reads, nearest, most=3), data)
+        nearest = str(study.frame.loc[study.frame["remote"].idxmin(), "policy"])
+        yield picture("reads", chosen(study, reads, nearest, most=3), data)
     if study.tables is not None and study.tables["node"][~study.tables["tracers"]].nunique() > 1:
-        own = study.tables[~study.tables["tracers"]].astype({"dimension": str})
-        pages = own.groupby(["dimension", "level", "node"]).size().unstack(fill_value=0)
-        data = matrix(
-            "map-data", "Table pages by level and node", pages.rename(columns=pt.style.node_named), count
-        )
-        yield partial(picture, "map", study.tables, data)
+        yield picture("map", study.tables)
 
 
-def change(study: Study) -> Draws:
+def change(study: Study) -> Iterator[Picture]:
     """What each policy changes, and what it costs."""
     if study.curve is not None and study.curve.best:
         columns = {
             "stands_for": Column("Size", "of the captured", count),
             "bytes": Column("Memory", "", memory),
-            "policy": Column("Policy", "", word),
+            "policy": Column("Policy"),
             "speedup": Column("Speed-up", "", ratio),
         }
-        rows = study.curve.frame.query("policy != baseline").to_dict("records")
-        data = grid("sizes-data", "Speed-ups of larger runs", columns, rows)
-        yield partial(picture, "sizes", study.curve.frame, data)
+        data = grid(
+            "sizes-data", "Speed-ups of larger runs", columns, study.curve.frame.query("policy != baseline")
+        )
+        yield picture("sizes", study.curve.frame, data)
     if study.frame["walks"].max():
-        yield partial(picture, "speedup", study.frame)
-    if study.leaves["count"].sum():
-        yield partial(picture, "locality-policies", chosen(study, study.leaves))
+        yield picture("speedup", study.frame)
+    if study.advised.replayed.leaves["count"].sum():
+        yield picture("locality-policies", chosen(study, study.advised.replayed.leaves))
 
 
-def deeper(study: Study) -> Draws:
+def deeper(study: Study) -> Iterator[Picture]:
     """For some captures only: cache lines of a VM, locality over time."""
     if study.cache_lines is not None and study.cache_lines["count"].sum():
-        lines = study.cache_lines.set_index(["state", "lines", "ept_lines"])[["count"]]
-        data = matrix("fragmentation-data", "ePT cache lines per gPT cache line", lines, count)
-        yield partial(picture, "fragmentation", study.cache_lines, data)
-    over_time = study.timeline
+        yield picture("fragmentation", study.cache_lines)
+    over_time = study.advised.replayed.timeline
     if len(over_time) and over_time["walks"].sum() and over_time["time_ns"].max():
-        over_time = chosen(study, over_time, most=5)
-        until = over_time["time_ns"].map(lambda ns: pt.errors.show_duration(ns / 1e9)).rename("until")
-        shares = over_time.set_index([until, "policy"])["leaf_LL_share"].unstack(sort=False)
-        data = matrix("timeline-data", f"{study.local} walks in each window", shares, percent)
-        yield partial(picture, "timeline", over_time, data)
+        yield picture("timeline", chosen(study, over_time, most=5))
 
 
 # Tables that no figure shows.
@@ -248,68 +208,55 @@ def walkers(study: Study) -> Iterator[Grid]:
         if len(rows) < 2:
             continue
         rows = rows.assign(share=rows["count"] / rows["count"].sum(), near=rows["near"] / rows["count"])
-        named = [
-            {**row, "name": pt.plots.vma_name(str(row["group"]))}
-            for row in rows.reset_index().to_dict("records")
-        ]
         columns = {
-            "name": Column(by, "", word),
+            "name": Column(by),
             "count": Column("Walks", "of the whole trace", count),
             "share": Column("Share", "of those counted", percent),
             "near": Column(study.local, "of its walks", percent),
         }
-        caption = f"Walks by {by}, tables as captured; the {len(named[:MOST])} with most of {len(named)}"
-        yield grid(f"walkers-{by.lower()}", caption, columns, named[:MOST])
+        caption = f"Walks by {by}, tables as captured; the {min(MOST, len(rows))} with most of {len(rows)}"
+        named = rows.assign(name=rows.index.map(pt.plots.vma_name)).head(MOST)
+        yield grid(f"walkers-{by.lower()}", caption, columns, named)
+
+
+INTERVAL = {"speedup_low": Column("Low", "", ratio), "speedup_high": Column("High", "", ratio)}
 
 
 def everything(study: Study) -> Grid:
     """The full table: a row per policy, in the order of the advice."""
-    rows = [
-        {
-            **row,
-            "ratio": study.ratio(row),
-            "interval": (row["speedup_low"], row["speedup_high"]),
-            "remote": remote_share(row),
-            "budget": f"over: {row['over']}" if row["over"] else "within",
-        }
-        for row in study.rows
-    ]
+    frame = study.frame
+    middle = (
+        ("Speed-up", "middle") if study.timed else ("Walk cycles", f"of {study.baseline} / its own, at most")
+    )
     columns = {
-        "label": Column("Policy", "", word),
-        "ratio": Column("Speed-up", "middle", ratio),
-        "interval": Column("Interval", "low to high", interval),
+        "label": Column("Policy"),
+        "ratio": Column(*middle, ratio),
+        **(INTERVAL if study.timed else {}),
         "leaf_LL_share": Column(study.local, "share of walks", percent),
         "remote": Column("Remote", "share of DRAM reads", percent),
         "walks": Column("Walks", "", count),
-        "reads_per_walk": Column("Reads", "per walk", plain),
-        "cycles_per_walk": Column("Cycles", "per walk", plain),
+        "reads_per_walk": Column("Reads", "per walk", pt.terminal.number),
+        "cycles_per_walk": Column("Cycles", "per walk", pt.terminal.number),
         "extra_bytes": Column("Memory", "more at its peak", memory),
         "extra_updates": Column("Upkeep", "of the run", percent),
-        "pte_copies": Column("Copies", "entries", count),
-        "tables_moved": Column("Moved", "tables", count),
-        "ipis": Column("IPIs", "CPUs interrupted", count),
-        "pays_back_seconds": Column("Break-even", "seconds", plain),
-        "budget": Column("Budget", "", word),
+        "pays_back_seconds": Column("Break-even", "seconds", pt.terminal.number),
+        **({"over": Column("Over budget")} if frame["over"].any() else {}),
     }
-    if not study.timed:
-        columns["ratio"] = Column("Walk cycles", f"of {study.baseline} / its own, at most", ratio)
-        del columns["interval"]
-    counts = {name for name in ("pte_copies", "tables_moved", "ipis") if not study.frame[name].any()}
-    dull = counts | (set() if study.frame["over"].any() else {"budget"})
-    used = {name: column for name, column in columns.items() if name not in dull}
-    marked = {study.rows.index(study.best): "advised"} if study.timed else {}
-    marked[study.rows.index(study.base)] = "baseline"
+    policies = frame["policy"].tolist()
+    marked = {policies.index(study.best["policy"]): "advised"} if study.timed else {}
+    marked[policies.index(study.baseline)] = "baseline"
     caption = f"Every policy that the capture allows, fastest first; compared with {study.baseline}"
-    return grid("policies", caption, used, rows, interactive=True, marked=marked)
+    return grid("policies", caption, columns, frame, interactive=True, marked=marked)
 
 
 def slowdowns(study: Study) -> Grid | None:
     """A row per policy, a column per system call: time of a call over its time under the baseline."""
-    if not len(study.calls):
+    calls = study.advised.replayed.calls
+    if not len(calls):
         return None
-    table = study.calls.pivot(index="policy", columns="call", values="slowdown")
+    table = calls.pivot(index="policy", columns="call", values="slowdown").reindex(calls["policy"].unique())
     caption = f"How long a system call takes, compared with {study.baseline}"
-    return matrix("slowdowns", caption, table.reindex(study.calls["policy"].unique()), ratio, "times as long")
+    return matrix("slowdowns", caption, table, ratio, "times as long")
 
 
 # Several captures side by side.
@@ -318,33 +265,30 @@ def slowdowns(study: Study) -> Grid | None:
 def side_by_side(studies: Sequence[Study]) -> Grid:
     """A row per capture: facts, locality of its walks, advice."""
     columns = {
-        "name": Column("Capture", "", word),
-        "machine": Column("Replayed on", "", word),
-        "workload": Column("Workload", "", word),
+        "name": Column("Capture"),
+        "machine": Column("Replayed on"),
+        "workload": Column("Workload"),
         "walks": Column("Walks", "", count),
         "leaf_LL_share": Column("All local", "share of walks", percent),
         "remote": Column("Remote", "share of DRAM reads", percent),
-        "cycles_per_walk": Column("Cycles", "per walk", plain),
-        "best": Column("Advice", "", word),
+        "cycles_per_walk": Column("Cycles", "per walk", pt.terminal.number),
+        "label": Column("Advice"),
         "speedup": Column("Speed-up", "middle", ratio),
-        "interval": Column("Interval", "low to high", interval),
+        **INTERVAL,
     }
-    rows = []
-    for study in studies:
-        best = {name: study.best[name] for name in ("speedup", "speedup_low", "speedup_high")}
-        ends = (best["speedup_low"], best["speedup_high"]) if study.timed else None
-        what = {"name": study.name, "workload": study.workload, "best": study.best["label"], "interval": ends}
-        rows.append({**study.base, "speedup": best["speedup"], "remote": remote_share(study.base), **what})
-    return grid("captures", "The captures under their baselines, and the advice", columns, rows)
+    advice = ("label", "speedup", *INTERVAL)
+    rows = [
+        {**study.base, "name": study.name, "workload": study.advised.workload}
+        | {key: study.best[key] for key in advice}
+        for study in studies
+    ]
+    return Grid("captures", "The captures under their baselines, and the advice", columns, rows)
 
 
 def by_policy(studies: Sequence[Study]) -> Grid:
     """A row per policy, a column per capture: the speed-up over that capture's baseline."""
-    table = DataFrame(
-        {study.name: {row["label"]: study.ratio(row) for row in study.rows} for study in studies}
-    )
+    table = DataFrame({study.name: study.frame.set_index("label")["ratio"].to_dict() for study in studies})
     caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
-    columns = {"label": Column("Policy", "", word)}
+    columns = {"label": Column("Policy")}
     columns |= {study.name: Column(study.name, f"over {study.baseline}", ratio) for study in studies}
-    rows = table.rename_axis("label").reset_index().to_dict("records")
-    return grid("speed-ups", caption, columns, rows, interactive=True)
+    return grid("speed-ups", caption, columns, table.rename_axis("label").reset_index(), interactive=True)

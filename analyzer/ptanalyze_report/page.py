@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
+import tomllib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from signal import SIG_DFL, signal
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack, cast
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from msgspec.structs import replace
+from pandas import DataFrame
 
 import ptanalyze as pt
 
 from . import figures
-from .figures import Column, Grid, Picture, count, grid, word
+from .figures import Column, Grid, count, grid
 from .study import Study, cautions, glance, studies
-
-T = TypeVar("T")
-HOUR = 3600.0  # seconds: the horizon of `advise`
 
 
 def report(
@@ -40,7 +28,7 @@ def report(
     setup: pt.Setup | None = None,
     *,
     memory: float | str | None = None,
-    horizon: float = HOUR,
+    horizon: float = 3600.0,
     policies: pt.analysis.Policies = (),
     **options: Unpack[pt.analysis.Keywords],
 ) -> str:
@@ -57,187 +45,55 @@ def report(
     opened = [pt.load(capture) for capture in named]
     asked = pt.analysis.Question(memory=memory, horizon=horizon, policies=policies)
     how = pt.analysis.setup_of(setup, options)
-    studied = studies(opened, how, asked)
-    given = {key: value for key, value in asked.items() if value not in (None, HOUR, ())}
-    again = call(opened, output, {**({"setup": setup} if setup else options), **given})
-    text = html(Page(studied, again), how.jobs, how.progress)
+    directories = ", ".join(repr(str(capture.directory)) for capture in opened)
+    text = html(studies(opened, how, asked), f"ptanalyze.report([{directories}])", how.progress)
     if output is not None:
         write(output, text)
     return text
 
 
-def call(captures: Sequence[pt.Capture], output: pt.formats.PathLike | None, how: Mapping[str, Any]) -> str:
-    """The Python call that makes the page again."""
-    shown = [str(capture.directory) for capture in captures]
-    parts = [repr(shown[0] if len(shown) == 1 else shown)]
-    parts += [repr(str(output))] if output is not None else []
-    parts += [f"{key}={getattr(value, 'name', value)!r}" for key, value in how.items() if key != "progress"]
-    return f"ptanalyze.report({', '.join(parts)})"
-
-
 def write(output: pt.formats.PathLike, text: str) -> None:
     """Write the page to a file: whole, 0600."""
-
     with pt.formats.atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
 
 
-# Glossary of the page, and the papers behind it; the texts are in glossary.toml.
-
-
-class Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`spellings`: a pattern that matches the term in texts."""
-
-    key: str
-    name: str
-    meaning: str
-    spellings: str
-
-
-class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: str
-    citation: str
-    link: str = ""
-
-
-class Glossary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    terms: tuple[Term, ...]
-    papers: tuple[Paper, ...]
-
-
-@cache
-def glossary() -> Glossary:
-    text = files("ptanalyze_report").joinpath("glossary.toml").read_bytes()
-    found = msgspec.toml.decode(text, type=Glossary)
-    return Glossary(
-        tuple(replace(term, meaning=" ".join(term.meaning.split())) for term in found.terms),
-        tuple(replace(paper, citation=" ".join(paper.citation.split())) for paper in found.papers),
-    )
-
-
-@cache
-def policy_terms() -> list[Term]:
-    """A Term per policy."""
-    return [
-        Term(f"policy-{name}", name, f"{sentence(policy.doc)} Source: {policy.source}.", re.escape(name))
-        for name, policy in pt.policies.policies().items()
-    ]
-
-
-def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-def linked(text: str) -> Markup:
-    """HTML of a plain text: the first occurrence of each term is a link to the glossary, `words` are code."""
-    text = pt.errors.printable(text)
-    known = [*policy_terms(), *glossary().terms]
-    names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
-    seen: set[str] = set()
-    parts, at = [], 0
-    for match in re.finditer(rf"`(?P<code>[^`]+)`|(?<![\w-])(?:{names})(?![\w-])", text):
-        if match["code"]:
-            parts += [escape(text[at : match.start()]), Markup("<code>{}</code>").format(match["code"])]
-            at = match.end()
-            continue
-        term = known[int(str(match.lastgroup)[1:])]
-        if term.key in seen:
-            continue
-        seen.add(term.key)
-        link = Markup('<a class="term" href="#term-{}">{}</a>').format(term.key, match[0])
-        parts += [escape(text[at : match.start()]), link]
-        at = match.end()
-    return Markup("").join([*parts, escape(text[at:])])
-
-
-@dataclass(frozen=True)
-class Page:
-    """`command`: the call that makes the same page again."""
-
-    studies: Sequence[Study]
-    command: str
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A study with its pictures drawn; `key` prefixes all its anchors."""
-
-    key: str
-    study: Study
-    where: Sequence[Picture]
-    change: Sequence[Picture]
-    deeper: Sequence[Picture]
-
-
-def html(page: Page, processes: int, progress: pt.process.Progress = None) -> str:
+def html(studies: Sequence[Study], command: str, progress: pt.process.Progress = None) -> str:
     """The page: the same bytes for the same studies; their contents are text, never markup.
 
-    processes  that draw its figures
+    command  what makes a page of the same captures again
     """
-    chapters = drawn(page.studies, processes, progress)
+    chapters = []
+    for number, study in enumerate(studies):
+        if progress is not None:
+            progress(number, len(studies), "drawing figures")
+        chapters.append(chapter(study, f"c{number}-" if len(studies) > 1 else ""))
     own = asset("report.js")
-    template = environment().get_template("report.html")
+    words = tomllib.loads(asset("glossary.toml"))
+    terms = [{**term, "meaning": " ".join(term["meaning"].split())} for term in words["terms"]]
     return str(
-        template.render(
-            page=page,
+        environment()
+        .get_template("report.html")
+        .render(
+            command=command,
             chapters=chapters,
-            names=" and ".join(study.name for study in page.studies),
+            names=" and ".join(study.name for study in studies),
             script=Markup(own),
             library=Markup(library()),
             style=Markup(asset("report.css")),
             script_hash=b64encode(hashlib.sha256(own.encode()).digest()).decode(),
-            terms=sorted(glossary().terms, key=lambda term: term.name.lower()),
-            policy_terms=[term for term in policy_terms() if used(term.name, page.studies)],
-            papers=glossary().papers,
+            terms=sorted(terms, key=lambda term: term["name"].lower()),
+            policies=pt.policies.policies().items(),
+            papers=words["papers"],
             version=pt.__version__,
         )
     )
 
 
-def drawn(studies: Sequence[Study], processes: int, progress: pt.process.Progress) -> list[Chapter]:
-    """A Chapter of each study; drawing takes half a second for each picture, side by side in processes."""
-    parts, several = (figures.where, figures.change, figures.deeper), len(studies) > 1
-    work = [[list(part(study)) for part in parts] for study in studies]
-    draws = [draw for study in work for part in study for draw in part]
-    if progress is not None:
-        progress(0, len(draws), "drawing figures")
-    pictures = iter(by_processes(draws, processes))
-    chapters = []
-    for k, study in enumerate(studies):
-        taken = [list(islice(pictures, len(part))) for part in work[k]]
-        chapters.append(Chapter(f"c{k}-" if several else "", study, *taken))
-    if progress is not None:
-        progress(len(draws), len(draws), "drawing figures")
-    return chapters
-
-
-def by_processes(draws: Sequence[Callable[[], T]], processes: int) -> list[T]:
-    """What each draw returns, drawn in forked processes: drawing keeps the interpreter busy.
-
-    Where a process dies, the caller draws all.
-    """
-    if min(processes, len(draws)) > 1:
-        DRAWS[:] = draws
-        fork = get_context("fork")
-        with (
-            ProcessPoolExecutor(min(processes, len(draws)), fork, initializer=heed_signals) as pool,
-            suppress(BrokenProcessPool),
-        ):
-            return list(pool.map(draw_inherited, range(len(draws))))
-    return [draw() for draw in draws]
-
-
-DRAWS: list[Callable[[], Any]] = []  # inherited by forked processes, since closures cannot be sent
-
-
-def draw_inherited(number: int) -> Any:
-    return DRAWS[number]()
-
-
-def heed_signals() -> None:
-    """Let Ctrl-C end a forked process at once and in silence."""
-    for number in pt.process.ASKED:
-        signal(number, SIG_DFL)
+def chapter(study: Study, key: str) -> dict[str, Any]:
+    """The study with its figures drawn; `key` prefixes all its anchors."""
+    sections = {part.__name__: list(part(study)) for part in (figures.where, figures.change, figures.deeper)}
+    return {"study": study, "key": key, **sections}
 
 
 def environment() -> Environment:
@@ -249,7 +105,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable, "coded": coded}
+    jinja.filters |= {"listing": listing, "coded": coded}
     jinja.globals |= {
         "titles": pt.describe.TITLES,
         "cautions": cautions,
@@ -267,21 +123,28 @@ def shown(value: Any) -> Any:
     return pt.errors.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def coded(text: str) -> Markup:
+    """A text whose parts between backticks are code."""
+    parts = [escape(part) for part in pt.errors.printable(text).split("`")]
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if k % 2 else part for k, part in enumerate(parts))
+
+
 def check_grid(study: Study) -> Grid:
     columns = {
-        "name": Column("Check", "", word),
-        "verdict": Column("Verdict", "", word),
+        "name": Column("Check"),
+        "verdict": Column("Verdict"),
         "examined": Column("Looked at", "", count),
         "wrong": Column("Wrong", "", count),
-        "reason": Column("Why", "", word),
+        "reason": Column("Why"),
     }
-    return grid("checks", "Checks of the capture", columns, [asdict(check) for check in study.checks])
+    return grid("checks", "Checks of the capture", columns, DataFrame(study.checks))
 
 
 def refusals(study: Study) -> dict[str, str]:
     """{why: names of the policies that the capture does not allow}."""
-    reasons = dict.fromkeys(study.refused.values())
-    return {why: ", ".join(name for name, one in study.refused.items() if one == why) for why in reasons}
+    refused = study.advised.refused
+    return {why: ", ".join(n for n, other in refused.items() if other == why) for why in refused.values()}
 
 
 def made_with(study: Study) -> dict[str, str]:
@@ -297,29 +160,10 @@ def made_with(study: Study) -> dict[str, str]:
     return {**facts, "machine": f"{machine['name']}: {machine['ghz']:g} GHz, {', '.join(latencies)}"}
 
 
-def used(policy: str, studies: Sequence[Study]) -> bool:
-    names = [name for study in studies for name in (*study.refused, *(row["policy"] for row in study.rows))]
-    return any(policy in name.split("+") for name in names)
-
-
 def listing(rows: Mapping[str, Any], section: str) -> Iterator[tuple[str, str]]:
     """(what, value as text) of the rows of a section of facts."""
     for what, value in pt.describe.for_people({section: dict(rows)})[section].items():
         yield what, value if isinstance(value, str) else pt.terminal.number(value)
-
-
-def breakable(name: str) -> Markup:
-    """A name, or a range of addresses, with line breaks allowed after "+", "-", ":", and "." within words."""
-    parts = re.split(r"(?<=[+:-])|(?<=\.)(?=[a-z])", pt.errors.printable(name))
-    return Markup("<wbr>").join(escape(part) for part in parts)
-
-
-def coded(text: str) -> Markup:
-    """A text whose parts between backticks are code."""
-    parts = [escape(part) for part in pt.errors.printable(text).split("`")]
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if k % 2 else part for k, part in enumerate(parts)
-    )
 
 
 def asset(name: str) -> str:

@@ -25,11 +25,8 @@ class Study:
     facts       {section: {what: value}} of capture.describe
     checks      of capture.check
     lines       what `ptanalyze advise` answers, before its table
-    workload, evidence, refused  as in analysis.advise.Advised
-    frame       advise's: a row per policy, best first, policies over the budget last
-    reads, leaves, calls, timeline  as in analysis.frames.Replayed
+    advised     what it answers from: a row per policy, best first, policies over the budget last
     traced      whether walks of the trace count, not pages
-    nested      whether walks go through two tables
     classes     classify's: leaf entries, where page tables were captured, and walks below each other
     tables      page_tables'; None without page tables
     cache_lines fragmentation's, before and after; None for a native capture
@@ -41,16 +38,8 @@ class Study:
     facts: Mapping[str, Mapping[str, Any]]
     checks: Sequence[pt.check.Check]
     lines: Sequence[str]
-    workload: str
-    evidence: Sequence[str]
-    refused: Mapping[str, str]
-    frame: DataFrame
-    reads: DataFrame
-    leaves: DataFrame
-    calls: DataFrame
-    timeline: DataFrame
+    advised: pt.analysis.Advised
     traced: bool
-    nested: bool
     classes: DataFrame
     tables: DataFrame | None = None
     cache_lines: DataFrame | None = None
@@ -58,10 +47,18 @@ class Study:
     curve: pt.analysis.SizeCurve | None = None
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """`frame`, a dict per policy, and "label": its name, with parameters if the name is not enough."""
-        labelled = self.frame.assign(label=pt.style.policy_labels(self.frame))
-        return [{str(key): value for key, value in row.items()} for row in labelled.to_dict("records")]
+    def frame(self) -> DataFrame:
+        """The advice's table and label, the policy with parameters if its name is not enough; ratio, the
+        speed-up over the baseline or, without run times, of walk cycles; remote, the share of DRAM reads."""
+        frame = self.advised.frame
+        base = frame[frame["policy"] == frame["baseline"]].iloc[0]
+        timed = frame["speedup"].notna().any()
+        cycles = (base["walk_cycles"] / frame["walk_cycles"]).where(frame["walk_cycles"] > 0, 1.0)
+        return frame.assign(
+            label=pt.style.policy_labels(frame),
+            ratio=frame["speedup"] if timed else cycles,
+            remote=(frame["remote_dram_reads"] / frame["dram_reads"]).fillna(0.0),
+        )
 
     @property
     def baseline(self) -> str:
@@ -70,12 +67,14 @@ class Study:
     @cached_property
     def base(self) -> dict[str, Any]:
         """The baseline's row."""
-        return next(row for row in self.rows if row["policy"] == self.baseline)
+        row: dict[str, Any] = self.frame[self.frame["policy"] == self.baseline].to_dict("records")[0]
+        return row
 
     @cached_property
     def best(self) -> dict[str, Any]:
         """The row that the advice names: the fastest within the budget, which may be the baseline's."""
-        return next(row for row in self.rows if not row["over"])
+        row: dict[str, Any] = self.frame[self.frame["over"] == ""].to_dict("records")[0]
+        return row
 
     @property
     def timed(self) -> bool:
@@ -85,23 +84,12 @@ class Study:
     @property
     def local(self) -> str:
         """Name of the class of walks whose leaf entries are all local."""
-        return LOCAL[self.nested]
+        return LOCAL[self.cache_lines is not None]
 
     @property
     def findings(self) -> list[pt.columns.Finding]:
         """All that was found on the run and on policies."""
-        return [pt.columns.Finding(**one) for one in self.frame.attrs["findings"]]
-
-    def ratio(self, row: Mapping[str, Any]) -> float:
-        """Speed-up over the baseline; without run times, ratio of walk cycles."""
-        if self.timed:
-            return float(row["speedup"])
-        return float(self.base["walk_cycles"] / row["walk_cycles"]) if row["walk_cycles"] else 1.0
-
-
-def remote_share(row: Mapping[str, Any]) -> float:
-    """Share of page-table reads from DRAM that another node serves."""
-    return float(row["remote_dram_reads"] / row["dram_reads"]) if row["dram_reads"] else 0.0
+        return [pt.columns.Finding(**finding) for finding in self.frame.attrs["findings"]]
 
 
 # What to be careful about, and a study in a few numbers.
@@ -154,10 +142,10 @@ def glance(study: Study) -> list[Number]:
     numbers.append(Number(f"{100 * base['leaf_LL_share']:.0f} %", what, local))
     if base["dram_reads"]:
         more = f"of {base['dram_reads']:,} page-table reads from DRAM, {under}"
-        numbers.append(Number(f"{100 * remote_share(base):.0f} %", "remote", more))
+        numbers.append(Number(f"{100 * base['remote']:.0f} %", "remote", more))
     if base["walk_cycles"]:
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", under))
-    if best is not base and study.timed:
+    if best["policy"] != study.baseline and study.timed:
         ends = "-".join(pt.interval.shown(best["speedup_low"], best["speedup_high"]))
         middle = pt.interval.shown(best["speedup"])[0]
         numbers.append(Number(f"{middle}x", f"with {best['label']}", f"estimated speed-up, {ends}"))
@@ -172,36 +160,17 @@ def studies(
 ) -> list[Study]:
     """A Study of each capture, replayed once; captures of the same name are named by their paths."""
     question = asked or pt.analysis.Question()
-    must_differ(question.get("policies", ()))
-    names = [Path(capture.directory).resolve().name for capture in captures]
-    times = Counter(names)
-    named = [
-        name if times[name] == 1 else str(capture.directory)
-        for name, capture in zip(names, captures, strict=True)
-    ]
-    return [
-        study(
-            capture, name, replace(setup, progress=naming(setup.progress, name * (len(named) > 1))), question
-        )
-        for capture, name in zip(captures, named, strict=True)
-    ]
-
-
-def must_differ(policies: pt.analysis.Policies) -> None:
-    """UsageError for a policy with two settings: a page's tables and figures know policies by their names."""
-    names = Counter(getattr(policy, "name", policy) for policy, _ in pt.analysis.policies_of(policies))
-    if twice := next((name for name, times in names.items() if times > 1), None):
+    policies = Counter(
+        getattr(policy, "name", policy) for policy, _ in pt.analysis.policies_of(question.get("policies", ()))
+    )
+    if twice := next((name for name, times in policies.items() if times > 1), None):
         raise pt.UsageError(
             f"policy {twice}: asked for twice; a page has one setting per policy, whatif compares several"
         )
-
-
-def naming(progress: pt.process.Progress, name: str) -> pt.process.Progress:
-    """Progress whose bars begin with the capture's name, if there is one."""
-    if progress is None or not name:
-        return progress
-    tell = progress
-    return lambda done, total, what: tell(done, total, f"{name}: {what}")
+    names = [Path(capture.directory).resolve().name for capture in captures]
+    paths = [str(capture.directory) for capture in captures]
+    named = [name if names.count(name) == 1 else path for name, path in zip(names, paths, strict=True)]
+    return [study(capture, name, setup, question) for capture, name in zip(captures, named, strict=True)]
 
 
 def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis.Question) -> Study:
@@ -212,27 +181,19 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
         raise pt.errors.CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
     traced = pt.analysis.weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "walks"
     advised = pt.advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
-    replayed, snapshot = advised.replayed, capture.has_snapshot
+    snapshot = capture.has_snapshot
     nested = snapshot and not capture.snapshot.native
-    curve = pt.analysis.needed_curve(capture, (), setup, replayed)
+    curve = pt.analysis.needed_curve(capture, (), setup, advised.replayed)
     answer = next(view(advised, pt.columns.Section(), curve=curve))
     by = {"VMA": "vma", "thread": "thread"} if traced and snapshot else {}
     return Study(
-        name=name,
-        facts=pt.describe.describe(capture),
-        checks=checks,
-        lines=[str(line) for line in answer.lines if line],
-        workload=advised.workload,
-        evidence=advised.evidence,
-        refused=advised.refused,
-        frame=advised.frame,
-        reads=replayed.reads,
-        leaves=replayed.leaves,
-        calls=replayed.calls,
-        timeline=replayed.timeline,
-        traced=traced,
-        nested=nested,
-        classes=classes(capture, advised, traced),
+        name,
+        pt.describe.describe(capture),
+        checks,
+        [str(line) for line in answer.lines if line],
+        advised,
+        traced,
+        classes(capture, advised, traced),
         tables=pt.page_tables(capture) if snapshot else None,
         cache_lines=pt.fragmentation(capture, after=True, machine=setup.machine) if nested else None,
         walkers={name: pt.classify(capture, weight="walks", by=key, setup=setup) for name, key in by.items()},
@@ -243,7 +204,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
 def classes(capture: pt.Capture, advised: pt.analysis.Advised, traced: bool) -> DataFrame:
     """Classes: the leaf entries of a capture of several nodes, and the baseline's walks."""
     leaves, frame = advised.replayed.leaves, advised.frame
-    once = any(one["code"] == pt.columns.EACH_ONCE for one in frame.attrs["findings"])
+    once = any(finding["code"] == pt.columns.EACH_ONCE for finding in frame.attrs["findings"])
     weight = (frame["run"].iloc[0] or "walks") if traced else "leaf" if once else "heat"
     base = leaves[leaves["policy"] == frame["baseline"].iloc[0]]
     walks = base.drop(columns=["policy", "params"]).assign(group="all", weight=weight)

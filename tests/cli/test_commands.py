@@ -441,7 +441,7 @@ def test_the_exit_code_is_that_of_check(pt, tmp_path, monkeypatch):
     assert "1 check of the capture found data missing" in ReportPage(path.read_text("utf-8")).text()
 
 
-@pytest.mark.parametrize("step", ["drawn", "environment"])
+@pytest.mark.parametrize("step", ["chapter", "environment"])
 def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path, monkeypatch, step):
     path = tmp_path / "page.html"
     path.write_text("old")

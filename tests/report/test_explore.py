@@ -1,4 +1,4 @@
-"""The explorer of page tables: what it draws is what the capture holds, zoomed, coloured and walked."""
+"""The explorer of page tables: what it draws is what the capture holds, zoomed and walked."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 import ptanalyze
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show.style import node_colours
-from ptanalyze_report.explore.widget import table_map
+from ptanalyze_report.explore.widget import TableMap
 
 if not os.environ.get("CI"):
     pytest.importorskip("anywidget", reason="the extra `notebooks` is not installed")
@@ -32,7 +32,7 @@ def explorer(vm):
 
 def test_every_table_is_seen_at_full_width_with_its_node(vm):
     for tree in (vm.snapshot.guest, vm.snapshot.nested):
-        whole = table_map(tree)
+        whole = TableMap(tree)
         bands = whole.bands(0, whole.slots, whole.slots)
         for band in bands:
             mine = np.flatnonzero(tree.level[whole.own] == band["level"])
@@ -40,15 +40,6 @@ def test_every_table_is_seen_at_full_width_with_its_node(vm):
             assert seen <= set(enumerate(band["node"]))
             widths = whole.end[mine] - whole.start[mine]
             assert sum(node != -2 for node in band["node"]) == widths.sum()
-
-
-def test_walks_of_all_columns_are_those_of_the_trace(explorer, vm):
-    one = explorer.maps["gPT"]
-    (lowest,) = [band for band in one.bands(0, one.slots, one.slots) if band["level"] == 1]
-    known = int(ptanalyze.classify(vm, weight="walks").groupby("socket")["count"].sum().sum())
-    assert sum(max(count, 0) for count in lowest["walks"]) == known > 0
-    (root,) = [band for band in one.bands(0, one.slots, 3) if band["level"] == 4]
-    assert root["walks"] == [known] * 3
 
 
 def test_one_table_shows_its_entries(explorer, vm):
@@ -98,7 +89,7 @@ def served(explorer, browser, tmp_path):
     browser.execute_script("window.receive('shown', arguments[0])", explorer.shown)
 
 
-def test_a_reader_zooms_colours_and_walks_in_a_browser(explorer, browser, tmp_path):
+def test_a_reader_zooms_and_walks_in_a_browser(explorer, browser, tmp_path):
     state = {"asked": explorer.asked, "shown": explorer.shown}
     page = HOST.read_text("utf-8")
     for name, value in (("STATE", state), ("SOURCE", explorer._esm), ("CSS", explorer._css)):
@@ -123,10 +114,7 @@ def test_a_reader_zooms_colours_and_walks_in_a_browser(explorer, browser, tmp_pa
     assert find(".ptx-walk").text.startswith("ePT L4") and "gPT L1[0] node" in find(".ptx-walk").text
     assert any(step["place"] is not None for step in explorer.shown["steps"])
     assert explorer.shown["entry"] == 0
-    choose = browser.find_elements("css selector", ".ptx-tools select")[1]
-    choose.send_keys("walks")
-    served(explorer, browser, tmp_path)
-    assert explorer.shown["colour"] == "walks" and "most walks" in find(".ptx-legend").text
+    assert "node 0" in find(".ptx-legend").text
     assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
 
 

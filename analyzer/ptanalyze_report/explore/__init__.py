@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import ptanalyze as pt
 
@@ -10,18 +10,14 @@ if TYPE_CHECKING:
     from .widget import Explorer
 
 
-def explore(
-    capture: pt.formats.CaptureLike = None,
-    setup: pt.Setup | None = None,
-    **options: Unpack[pt.analysis.Keywords],
-) -> Explorer:
+def explore(capture: pt.formats.CaptureLike = None) -> Explorer:
     """The map of a capture's page tables: zoom from the whole address space to one table page.
 
-    It colours tables by their node or by the walks of the trace that end in them, and draws the walk of an
-    address. In a notebook; it needs a running kernel. UsageError without page tables, or without anywidget.
+    It colours tables by their node, and draws the walk of an address. In a notebook; it needs a running
+    kernel. UsageError without page tables, or without anywidget.
     """
     try:
         from .widget import Explorer
     except ImportError as missing:
         raise pt.UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
-    return Explorer(pt.analysis.open_replay_capture(capture), pt.analysis.setup_of(setup, options))
+    return Explorer(pt.load(capture))

@@ -9,28 +9,11 @@ function element(parent, tag, className, text) {
   return made;
 }
 
-function scale(share) {
-  const steps = [[255, 255, 204], [254, 178, 76], [189, 0, 38]];
-  const at = Math.min(Math.max(share, 0), 1) * 2, low = Math.min(Math.floor(at), 1);
-  const mixed = steps[low].map((value, k) => Math.round(value + (at - low) * (steps[low + 1][k] - value)));
-  return `rgb(${mixed})`;
-}
-
-function colourOf(shown, band, column) {
-  const node = band.node[column];
-  if (node === -2) return null;
-  if (shown.colour === "walks" && band.walks) {
-    const most = Math.max(...shown.bands.flatMap((one) => one.walks ?? [0]), 1);
-    return band.walks[column] <= 0 ? "#eeeeee" : scale(Math.log1p(band.walks[column]) / Math.log1p(most));
-  }
-  return shown.looks[node][0];
-}
-
 function render({ model, el }) {
   const root = element(el, "div", "ptx");
   const tools = element(root, "div", "ptx-tools");
-  const dimension = element(tools, "select"), colour = element(tools, "select");
-  dimension.ariaLabel = "Table"; colour.ariaLabel = "Colour";
+  const dimension = element(tools, "select");
+  dimension.ariaLabel = "Table";
   const buttons = [["Zoom in", 0.5], ["Zoom out", 2], ["Whole", Infinity], ["One table", 0]];
   for (const [name, factor] of buttons) element(tools, "button", "", name).onclick = () => zoom(factor);
   const address = element(tools, "input");
@@ -42,8 +25,8 @@ function render({ model, el }) {
   const shown = () => model.get("shown");
 
   function ask(change) {
-    const { dimension, low, high, colour } = shown();
-    model.set("asked", { ...model.get("asked"), dimension, low, high, colour, ...change });
+    const { dimension, low, high } = shown();
+    model.set("asked", { ...model.get("asked"), dimension, low, high, ...change });
     model.save_changes();
   }
   function zoom(factor, at = 0.5) {
@@ -75,7 +58,6 @@ function render({ model, el }) {
     if (to >= 0) ask({ low: low + to * (high - low) - 0.5, high: low + to * (high - low) + 0.5 });
   };
   dimension.onchange = () => ask({ dimension: dimension.value, low: 0, high: 1e18 });
-  colour.onchange = () => ask({ colour: colour.value });
   address.onchange = () => ask({ address: address.value });
   address.dataset.lmSuppressShortcuts = "true";
   address.onkeydown = (event) => {  // JupyterLab takes Enter for itself: the field would send no change
@@ -97,10 +79,9 @@ function render({ model, el }) {
     now.bands.forEach((band, row) => {
       const y = row * (BAND + GAP), step = (wide - LEFT) / band.node.length;
       pen.fillStyle = ink; pen.fillText(`L${band.level}`, 4, y + BAND / 2);
-      band.node.forEach((_, column) => {
-        const fill = colourOf(now, band, column);
+      band.node.forEach((node, column) => {
         const x = Math.round(LEFT + column * step), next = Math.round(LEFT + (column + 1) * step);
-        if (fill) { pen.fillStyle = fill; pen.fillRect(x, y, next - x, BAND); }
+        if (node !== -2) { pen.fillStyle = now.looks[node][0]; pen.fillRect(x, y, next - x, BAND); }
       });
     });
     if (now.cells) {
@@ -114,12 +95,11 @@ function render({ model, el }) {
       });
     }
     drawWalk(pen, now, wide);
-    options(dimension, now.dimensions, now.dimension); options(colour, now.colours, now.colour);
+    options(dimension, now.dimensions, now.dimension);
     where.textContent = `${now.name}: ${now.dimension}, ${hex(now.from)} to ${hex(now.to)}; ${Math.round(now.high - now.low).toLocaleString()} of ${now.slots.toLocaleString()} lowest tables`;
     canvas.ariaLabel = where.textContent;
     const nodes = new Set([...now.bands.flatMap((band) => band.node), ...(now.cells?.node ?? [])]);
-    const names = now.colour === "node" ? Object.entries(now.looks).filter(([node]) => nodes.has(Number(node))).map(([, look]) => look)
-      : [["#eeeeee", "no walk"], [scale(0), "few walks"], [scale(1), "most walks, log scale"]];
+    const names = Object.entries(now.looks).filter(([node]) => nodes.has(Number(node))).map(([, look]) => look);
     legend.replaceChildren();
     for (const [fill, name] of names) { const one = element(legend, "span"); element(one, "i").style.background = fill; one.append(name); }
     const steps = now.steps.map((one) => `${one.where}[${one.slot}] ${one.node < 0 ? "?" : "node " + one.node} →${one.where.startsWith("g") ? "\n" : " "}`);
