@@ -190,7 +190,10 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
         spread, line = [of["y"] - of["low"], of["high"] - of["y"]], "-" if numeric else "none"
         axis.errorbar(at, of["y"], spread, color=colour, marker=marker, linestyle=line, capsize=3, label=name)
     if numeric:
-        axis.set_xticks(to_numeric(data[key]).dropna().unique())
+        values = sorted(to_numeric(data[key]).dropna().unique())
+        axis.set_xscale("log" if values[0] > 0 and values[-1] > 20 * values[0] else "linear")
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xticks([], minor=True)
     fitted(axis, "y", data["y"])
     what, up = ("run time", "up: faster") if timed(table) else ("cycles", "at most")
     axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
