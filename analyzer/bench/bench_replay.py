@@ -10,7 +10,7 @@ from ptanalyze.core.errors import RefusedError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace, WalkStream
-from ptanalyze.kernels.replay import marking
+from ptanalyze.kernels.replay import mark_faults
 from ptanalyze.policies import plan_for, policies
 from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.thread_placement import place
@@ -31,7 +31,7 @@ def run():
     space, past = scenario.space, scenario.history
     reads = next(iter(scenario.reads(batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)
-    mark = lambda: marking(any_steps=False)(  # noqa: E731
+    mark = lambda: mark_faults(  # noqa: E731
         reads.page, reads.slot, past.rows, space.tables.parent, past.steps, mapped, 0, 0, fault
     )
     rows = [("first batch: faults", WALKS / _seconds(mark) / 1e6, "M walks/s", "compilation included")]

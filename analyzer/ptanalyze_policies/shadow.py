@@ -173,7 +173,6 @@ POLICY = contract.Policy(
     availability=contract.Availability(
         "modprobe -r kvm_intel; modprobe kvm_intel ept=0 (AMD: kvm_amd npt=0)", "with all VMs off"
     ),
-    caveat="The whole host: all VMs on it run with shadow paging, until the module is loaded without ept=0",
     needs=("nested tables",),
     reshape=reshape,
     scope=lambda params: {"paging mode", "ePT"},

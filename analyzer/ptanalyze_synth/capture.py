@@ -15,16 +15,7 @@ from .kernels import ADDRESS, PAGE_SHIFT, Radix, Space
 from .parameters import Parameters, whole_pages
 from .plan import Layout, Plan, refused
 from .plan import plan as plan_of
-from .process import (
-    FIRST_TID,
-    START,
-    Frames,
-    Process,
-    Recorder,
-    State,
-    growth,
-    new_state,
-)
+from .process import FIRST_TID, START, Frames, Process, Recorder, State, growth, new_state
 
 LOCAL, REMOTE = 10, 20  # distances of the ACPI SLIT
 HVA = 0x7F0000000000

@@ -361,7 +361,7 @@ def test_put_right_at_once_every_table_is_on_the_node_of_most_of_its_children(sn
     scenario = untouched(snapshot, small_machine(3))
     run = start(plan_for("vmitosis-migrate", {"layers": layers}), scenario)
     split = scenario.space.guest_tables
-    home, host_home = (state.home for state in run.states)
+    home, host_home = (getattr(state, "tables", state).home for state in run.states)
     assert [twin.home[data.key(t)] for t in range(split)] == home[:split].tolist()
     assert [twin.host[t] for t in sorted(twin.host)] == host_home[split:].tolist()[: len(twin.host)]
     assert events(run.before) == +twin.events

@@ -260,12 +260,6 @@ def modules(code):
     return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
 
 
-@pytest.mark.parametrize("name", [name for name in policies.POLICIES if policies.availability(name).line])
-def test_a_line_to_type_comes_with_whom_it_touches(name):
-    if "nothing to do" not in policies.availability(name).line:
-        assert policies.caveat(name).startswith(("This program alone", "The whole host", "The whole machine"))
-
-
 # A policy's name in tables, sentences and plots: with the settings that are not the defaults.
 
 

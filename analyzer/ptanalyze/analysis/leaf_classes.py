@@ -230,7 +230,6 @@ def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
     in which full tables are classified by region and tables with holes by frame, empty natively; numbers of
     guest's classes and of the host's)."""
     from ..kernels import classify as kernels
-    from ..kernels.walker import CODES
 
     nodes = [node.id for node in space.snapshot.topology.nodes]
     n = len(nodes)
@@ -242,20 +241,7 @@ def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
     if space.native:
         empty, entries = np.zeros(0, np.uint8), read_only(np.zeros((0, 512), np.uint64))
         return of_table, kernels.Host(empty, empty, np.zeros(0, np.int32), entries, 0, 0, 0, 0), (n + 1, 1)
-    tree, first = space.snapshot.nested, space.guest_tables
-    unmapped, absent, closer = n + 1, n + 2, n + 3
-    of_host = of_table[first : first + len(tree)]
-    of_leaf = of_host.copy()
-    of_leaf[(tree.level == 1) & (address_space.leaf_entries(tree) < 512)] = closer
-    table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
-    of_region = np.full(len(table), unmapped, np.uint8)
-    of_region[table >= 0] = of_leaf[table[table >= 0]]
-    code, entries = CODES[tree.encoding], read_only(tree.entries)
-    return (
-        of_table,
-        kernels.Host(of_region, of_host, table, entries, code, unmapped, absent, closer),
-        (n + 1, n + 4),
-    )
+    return of_table, address_space.host_classes(space, of_table, n), (n + 1, n + 4)
 
 
 def _host_classes(space: AddressSpace, host: Host, table: np.ndarray, slot: np.ndarray) -> np.ndarray:

@@ -138,7 +138,7 @@ def rank(results: Sequence[Result], limit: float = inf, horizon: float = HOUR) -
 
 
 def label_of(result: Result, results: Sequence[Result] = ()) -> str:
-    """policies.label, beside other results."""
+    """policies.registry.label, beside other results."""
     return label(result.policy, result.params, [one.params for one in results if one.policy == result.policy])
 
 

@@ -26,7 +26,7 @@ from ..kernels.replay import (
     PteState,
     carry_out,
     counters,
-    marking,
+    mark_faults,
     replay_for,
     wrong_node,
 )
@@ -520,7 +520,6 @@ def _carry(
 ) -> None:
     """Carry runs through all walks and steps of a Scenario; cut: at its ends their counts are marked."""
     history, parent = scenario.history, scenario.space.tables.parent
-    mark_faults = marking(any_steps(scenario))
     first = step = 0
     with ThreadPoolExecutor(max(scenario.effort.threads, 1)) as pool:
 
@@ -560,6 +559,6 @@ def first_calls(
         yield loop, partial(run.arguments, scenario, reads, fault, mapped, 0, False)
     rows, steps, parent = history.rows, history.steps, scenario.space.tables.parent
     yield (
-        marking(any_steps(scenario)),
+        mark_faults,
         lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
     )

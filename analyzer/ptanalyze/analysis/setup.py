@@ -181,7 +181,7 @@ Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
 def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
     """[(name or Policy, settings)] of a policy or several.
 
-    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.Policy of your own in
+    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.contract.Policy of your own in
            place of a name, or a list of these
     """
     if isinstance(asked, (str, Policy)):

@@ -185,8 +185,8 @@ def replay(
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of a single run.
 
-    policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in
-              place of a name; or a list of these; none: setup.asked_or_usual
+    policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.contract.Policy of your
+              own in place of a name; or a list of these; none: setup.asked_or_usual
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     judged    with the Verdict: what mainline Linux offers beside the policies is replayed, too

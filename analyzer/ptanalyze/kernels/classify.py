@@ -60,7 +60,7 @@ def entry_class(entry, host):
 def frame_class(number, host):
     """Class of the host leaf entry of a guest frame, its presence checked."""
     region = number >> 9
-    if region >= len(host.table) or host.table[region] < 0:
+    if region >= len(host.of_region):
         return np.int64(host.unmapped)
     kind = np.int64(host.of_region[region])
     if kind != host.closer:
@@ -117,7 +117,6 @@ LINE, EVERY = 8, 0xFF  # entries of 8 bytes in a cache line of 64, and the mask 
 FRAGMENTATION_BLOCK = ADDRESS & ~np.uint64((1 << 15) - 1)  # of an entry: its aligned block of eight frames
 NOTHING = np.uint64(0)
 NO_LINE = np.int64(-1)
-UNMAPPED, CLOSER = 0, 4  # of Host.kind
 
 
 class Runs(NamedTuple):
@@ -133,26 +132,12 @@ class Runs(NamedTuple):
     row: np.ndarray  # int64[R]
 
 
-class HostTables(NamedTuple):
-    """Places of the ePT leaf entries of guest frames, by frame >> 9.
-
-    kind     uint8[D]  UNMAPPED, 1..3 the level of the leaf entry, or CLOSER: level 1, its entry must be read
-    table    int32[D]  host table (counted from 0) with the leaf entries, -1 none
-    entries  uint64[H, 512]
-    code     their encoding
-    """
-
-    kind: np.ndarray
-    table: np.ndarray
-    entries: np.ndarray
-    code: int
-
-
 @kernel
 def count_lines(entries, runs, host, line_at, hist, unresolved):
     """hist[row, pages, ePT lines] (int64[rows, 9, 9]) += 1 for each gPT line that maps a page.
 
     entries     uint64[T, 512], x86
+    host        Host, whose classes are the levels of leaf entries
     pages       gPTEs of the line whose frame the host maps; those of others: unresolved[row] (int64[rows])
     line_at     int64[8], scratch space
     """
@@ -189,7 +174,7 @@ def in_one_block(entries, table, at):
 def plain(entry, host):
     """The host maps all around the frame of a present entry: none of its entries need be read."""
     region = (entry & ADDRESS) >> np.uint64(21)
-    return region < np.uint64(len(host.kind)) and UNMAPPED < host.kind[region] < CLOSER
+    return region < np.uint64(len(host.of_region)) and host.of_region[region] < host.unmapped
 
 
 @hook
@@ -208,18 +193,5 @@ def distinct(line_at):
 @hook
 def line_of(number, host):
     """The ePT cache line with the leaf entry of guest frame `number`, its level in the low bits."""
-    region = number >> 9
-    if region >= len(host.kind):
-        return NO_LINE
-    level = np.int64(host.kind[region])
-    if level == CLOSER:
-        level = look_closer(number, host.table, host.entries, host.code)
-    if level == UNMAPPED:
-        return NO_LINE
-    return (number >> (9 * level - 6)) << 2 | level
-
-
-@called_hook
-def look_closer(number, table, entries, code):
-    """1 if the host's leaf table has an entry for the guest frame, else UNMAPPED."""
-    return np.int64(mapped(entries[table[number >> 9], number & 511], 1, code))
+    level = frame_class(number, host)
+    return NO_LINE if level == host.unmapped else (number >> (9 * level - 6)) << 2 | level

@@ -440,14 +440,9 @@ def _move(step, rows, parent, steps, mapped):
         mapped.made[step] = _make(rows.leaf[target], parent, mapped.exists)
 
 
-@cache
-def marking(any_steps=True):
-    """The kernel that marks demand faults.
-
-    any_steps  False: `steps` is empty, and nothing is compiled for steps
-
-    Returns mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault): marks the demand faults
-    among walks first, first + 1, ... and carries out the steps due before them.
+@kernel
+def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
+    """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
 
     page   uint32[n], slot int16[n]  as in Reads
     parent int32[T]
@@ -457,26 +452,15 @@ def marking(any_steps=True):
 
     It returns the first step that is still to be done, and changes `mapped`.
     """
-    carry = carry_out if any_steps else carry_none
-
-    @kernel
-    def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
-        for w in range(page.size):
-            while step < steps.at.size and steps.at[step] <= first + w:
-                carry(step, rows, parent, steps, mapped)
-                step += 1
-            row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
-            bit = ONE << np.uint64(entry & 63)
-            if mapped.valid[row, entry >> 6] & bit:
-                fault[w] = 0
-            else:
-                mapped.valid[row, entry >> 6] |= bit
-                fault[w] = 1 + _make(rows.leaf[row], parent, mapped.exists)
-        return step
-
-    return mark_faults
-
-
-@hook
-def carry_none(step, rows, parent, steps, mapped):
-    """For a trace without steps."""
+    for w in range(page.size):
+        while step < steps.at.size and steps.at[step] <= first + w:
+            carry_out(step, rows, parent, steps, mapped)
+            step += 1
+        row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
+        bit = ONE << np.uint64(entry & 63)
+        if mapped.valid[row, entry >> 6] & bit:
+            fault[w] = 0
+        else:
+            mapped.valid[row, entry >> 6] |= bit
+            fault[w] = 1 + _make(rows.leaf[row], parent, mapped.exists)
+    return step

@@ -317,7 +317,7 @@ def host_of(host_tables, number):
     return np.int64(host_tables[number >> 9])
 
 
-# Share of a guest's leaf tables in regions that the host maps as a whole.
+# Mapped pages of parts of leaf tables.
 
 
 class Segments(NamedTuple):

@@ -196,8 +196,6 @@ EPT_RESET = Policy(
     needs=("nested tables",),
     availability=reset_line(ResetParams()),
     available=reset_line,
-    caveat="The whole host: all its VMs fault their memory in again; the setting ends as it was. With "
-    "numactl, memory of the VM goes along, unless its backends have host-nodes=",
 )
 BY_FIRST_TOUCH = (
     static_replicas.guest_part(_guest_by_first_touch),
@@ -218,7 +216,6 @@ INTERLEAVE = Policy(
     InterleaveParams,
     source=SOURCE,
     availability=Availability("numactl --interleave=all ./app (its data, too)"),
-    caveat="This program alone; most of its data become remote, which is not priced here",
 )
 BIND = Policy(
     "bind",
@@ -227,6 +224,4 @@ BIND = Policy(
     BindParams,
     source=SOURCE,
     available=lambda params: Availability(f"numactl --membind={params.node} ./app (its data, too)"),
-    caveat="This program alone; it is killed when the node is full, and its data move there, which is not "
-    "priced here",
 )

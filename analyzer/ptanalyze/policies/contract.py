@@ -37,7 +37,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec.structs import FieldInfo
 
 from ..core.columns import Finding
 from ..core.errors import UNKNOWN_NODE, RefusedError, UsageError, is_whole
@@ -116,7 +115,6 @@ class Policy(NamedTuple):
     needs         names of NEEDS, all required
     finding       what a reader of its results must know
     availability  how to get it on a machine; available: (params) -> the same, where they matter
-    caveat        whom its line touches and what to know before it is typed, "" where there is nothing to do
     extra_needs   (params) -> names of NEEDS that these parameters require besides
     reshape       (scenario, params) -> Scenario, before anything is replayed
     scope         (params) -> names of what it acts on; policies that share a name do not go together.
@@ -139,11 +137,25 @@ class Policy(NamedTuple):
     finding: Finding | None = None
     availability: Availability = RESEARCH
     available: Callable[[Any], Availability] | None = None
-    caveat: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
-        return configure(self, settings)
+        for key in settings:
+            if key not in self.params.__struct_fields__:
+                allowed = ", ".join(self.params.__struct_fields__) or "none"
+                raise UsageError(
+                    f"policy {self.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
+                )
+        try:
+            return msgspec.convert(settings, self.params, strict=False)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"policy {self.name}: {error.object}: no UTF-8 text") from None
+        except msgspec.ValidationError as error:
+            field, why = field_and_why(error)
+            key = field.partition("[")[0] or next(iter(settings))
+            _, _, values, doc = next(row for row in parameters(self) if row[0] == key)
+            text = f"{doc}; allowed: {values}" if values else doc
+            raise UsageError(f"policy {self.name}: {key} = {settings[key]}: {why} ({text})") from None
 
     def needed(self, params: msgspec.Struct) -> tuple[str, ...]:
         """Names of NEEDS that the policy has with these parameters."""
@@ -222,46 +234,20 @@ def check_needs(policy: Policy, params: Any, scenario: Scenario, by_guest: bool 
             raise RefusedError(lacks, policy.name)
 
 
-def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
-    fields = {field.name: field for field in msgspec.structs.fields(policy.params)}
-    for key in settings:
-        if key not in fields:
-            allowed = ", ".join(fields) or "none"
-            raise UsageError(
-                f"policy {policy.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
-            )
-    try:
-        return msgspec.convert(settings, policy.params, strict=False)
-    except UnicodeEncodeError as error:
-        raise UsageError(f"policy {policy.name}: {error.object}: no UTF-8 text") from None
-    except msgspec.ValidationError as error:
-        field, why = field_and_why(error)
-        key = field.partition("[")[0] or next(iter(settings))
-        raise UsageError(
-            f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
-        ) from None
-
-
 def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
     """[(name, default, allowed values, meaning)] of a policy's parameters, for help texts."""
-    return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
-
-
-def describe(field: FieldInfo) -> str:
-    allowed, doc = _meta(field)
-    return f"{doc}; allowed: {allowed}" if allowed else doc
-
-
-def _meta(field: FieldInfo) -> tuple[str, str]:
-    info = msgspec.inspect.type_info(field.type)
-    doc = ""
-    if isinstance(info, msgspec.inspect.Metadata):
-        doc = (info.extra_json_schema or {}).get("description", "")
-        info = info.type
-    low, high, values = (getattr(info, name, None) for name in ("ge", "le", "values"))
-    if values:
-        return ", ".join(map(str, values)), doc
-    return (f"{low}..{high}" if high is not None else f"{low} or more") if low is not None else "", doc
+    rows = []
+    for field in msgspec.structs.fields(policy.params):
+        info, doc = msgspec.inspect.type_info(field.type), ""
+        if isinstance(info, msgspec.inspect.Metadata):
+            doc = (info.extra_json_schema or {}).get("description", "")
+            info = info.type
+        low, high, values = (getattr(info, name, None) for name in ("ge", "le", "values"))
+        allowed = ", ".join(map(str, values or ()))
+        if low is not None:
+            allowed = f"{low}..{high}" if high is not None else f"{low} or more"
+        rows.append((field.name, field.default, allowed, doc))
+    return rows
 
 
 def captured_nodes(scenario: Scenario, dimension: int) -> np.ndarray:
@@ -340,29 +326,30 @@ def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting
     """[{KEY: value}] for each policy. UsageError, which begins with `where`: a setting that none takes."""
     shares: list[dict[str, Any]] = [{} for _ in policies]
     for key, value in settings:
+        own = key.rpartition(".")[2]
         takers = [k for k, policy in enumerate(policies) if speaks_to(key, policy)]
         if not takers:
-            known = {policy.name: ", ".join(keys_of(policy)) or "none" for policy in policies}
+            known = {policy.name: ", ".join(policy.params.__struct_fields__) or "none" for policy in policies}
             has = "; ".join(f"{name}: {names}" for name, names in known.items())
             raise UsageError(
                 f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}"
             )
-        refusing = [policies[k].name for k in takers if not allows(policies[k], plain(key), value)]
+        refusing = [policies[k].name for k in takers if not allows(policies[k], own, value)]
         if refusing and len(refusing) < len(takers):
-            own = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]
+            others = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]
             raise UsageError(
                 f"{where} {key}={value}: no such value for policy {', '.join(refusing)}; name the policy "
-                f"that it is for: {', '.join(own)}"
+                f"that it is for: {', '.join(others)}"
             )
         for k in takers:
-            shares[k][plain(key)] = value
+            shares[k][own] = value
     return shares
 
 
 def speaks_to(key: str, policy: Policy) -> bool:
     """Whether KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
-    owner, dot, _ = key.rpartition(".")
-    return policy.name == owner if dot else has(policy, key)
+    owner, _, name = key.rpartition(".")
+    return policy.name == owner if owner else name in policy.params.__struct_fields__
 
 
 def allows(policy: Policy, key: str, value: Any) -> bool:
@@ -376,20 +363,7 @@ def allows(policy: Policy, key: str, value: Any) -> bool:
 
 def has_parameter(policy: Policy, key: str) -> bool:
     """Whether KEY or POLICY.KEY is a parameter of the policy's."""
-    return speaks_to(key, policy) and has(policy, plain(key))
-
-
-def plain(key: str) -> str:
-    """KEY of POLICY.KEY."""
-    return key.rpartition(".")[2]
-
-
-def has(policy: Policy, key: str) -> bool:
-    return key in keys_of(policy)
-
-
-def keys_of(policy: Policy) -> list[str]:
-    return [name for name, *_ in parameters(policy)]
+    return speaks_to(key, policy) and key.rpartition(".")[2] in policy.params.__struct_fields__
 
 
 # Node lists among the parameters of policies: "0,2,3" names nodes, "0+1,2+3" groups of them.

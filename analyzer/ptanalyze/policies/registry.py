@@ -345,11 +345,6 @@ def defaults(policy: str) -> dict[str, Any]:
 NOT_MAINLINE = "none of Mitosis, vMitosis, Hydra, WASP, PTEMagnet is mainline"
 
 
-def caveat(name: str) -> str:
-    """What to know before typing the line of `availability`, of a policy or of several as A+B; "" nothing."""
-    return "; ".join(filter(None, (policy.caveat for policy in members(name))))
-
-
 def availability(
     name: str, settings: Mapping[str, Any] | None = None, host_nodes: Sequence[tuple[int, ...]] = ()
 ) -> Availability:

@@ -186,10 +186,6 @@ POLICY = Policy(
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
     availability=Availability("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app", "for memory from malloc"),
-    caveat="This program alone: glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled is "
-    "madvise or always; memory that the program maps itself: madvise(MADV_HUGEPAGE) there. All programs, "
-    "until reboot: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in "
-    "its place. Measure first: huge pages take memory, and compaction can stall",
     reshape=reshape,
     scope=lambda params: ACTS[params.layers],
     extra_needs=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),

@@ -12,26 +12,22 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW
+from ..kernels import PTE_WRITE, TABLE_MOVED
 from ..kernels.data_migration import NOWHERE, place_page
 from ..kernels.replay import (
     ALL,
     CLEAR,
     DATA,
-    FLUSH,
     FREE,
-    HINT,
     HOST_DATA,
     MOVE,
     TABLE_DATA,
-    UPDATE,
-    grow,
     host_entry,
     move_target,
     slot_range,
-    stores,
 )
 from ..world.page_homes import by_host, count_children
+from . import static_replicas
 from .contract import (
     LAYERS_ACT,
     GuestHooks,
@@ -61,8 +57,7 @@ class Params(Strict):
 
 class State(NamedTuple):
     """
-    home     int16[T]         node of each table, -1 until it is first made
-    again    int16[T]         `home` of a table that is made again after it was freed
+    tables   static_replicas.State of the single copies
     children int16[T, nodes]  valid entries of each table that point to each node
     data     int8[L, 512]     by row and slot (the guest's), by host_row and slot (the host's): node of the
                               data, negative where nothing is mapped, as in kernels.data_migration
@@ -71,8 +66,7 @@ class State(NamedTuple):
     written  int64[nodes]         their parents' entries, by node of the parent
     """
 
-    home: np.ndarray
-    again: np.ndarray
+    tables: static_replicas.State
     children: np.ndarray
     data: np.ndarray
     row: np.ndarray
@@ -82,82 +76,69 @@ class State(NamedTuple):
 
 @hook
 def server_of(state, table, node):
-    return state.home[table]
+    return state.tables.home[table]
 
 
 @hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if fault:
         install(state, tables, leaf, row, slot, node, np.int64(fault) - 1, counters)
-    return state.home[leaf]
+    return state.tables.home[leaf]
 
 
 @hook
 def on_nested(state, tables, table, slot, node, counters):
-    return state.home[table]
+    return state.tables.home[table]
 
 
 @called_hook
 def install(state, tables, leaf, row, slot, node, made, counters):
     """A demand fault: new tables on the faulting node, the entry, and data where they are first touched."""
-    make(state, tables, leaf, node, made, counters)
-    home = state.home[leaf]
-    counters.events[FAULT, node, home] += 1
-    counters.events[PTE_WRITE, node, home] += 1
+    static_replicas.install(state.tables, tables, leaf, node, made, counters)
+    join(state, tables, leaf, made)
     if state.data[row, slot] < 0:
         state.children[leaf, place_page(state.data, row, slot, node)] += 1
 
 
 @hook
-def make(state, tables, leaf, node, made, counters):
-    for above in range(made - 1, -1, -1):
-        table = np.int64(leaf)
-        for _ in range(above):
-            table = np.int64(tables.parent[table])
-        if state.home[table] < 0:
-            state.home[table] = node
-        counters.events[TABLE_NEW, node, state.home[table]] += 1
-        if tables.parent[table] >= 0:
-            state.children[tables.parent[table], state.home[table]] += 1
-    grow(counters.pages, made)
+def join(state, tables, leaf, made):
+    """`made` tables from `leaf` upwards are children of their parents."""
+    table = np.int64(leaf)
+    for _ in range(made):
+        parent = np.int64(tables.parent[table])
+        if parent >= 0:
+            state.children[parent, state.tables.home[table]] += 1
+        table = parent
 
 
 @called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-    kind, node, changed = steps.kind[step], np.int64(steps.node[step]), mapped.changed[step]
-    if changed == 0:
+    kind, to = steps.kind[step], np.int64(steps.to[step])
+    if mapped.changed[step] == 0:
         return
-    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
-        counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += stores(kind) * changed
+    if kind == TABLE_DATA:
+        return carry(state, tables, np.int64(steps.number[step]), to, counters.events)
+    if kind == FREE:
+        leave(state, tables, np.int64(steps.number[step]))
+    static_replicas.on_step(state.tables, tables, rows, steps, shootdowns, mapped, counters, step)
+    row, lo, hi = slot_range(steps, step)
     if kind == MOVE:
-        move_entries(state, tables, rows, steps, mapped, counters, step)
+        move_entries(state, tables, rows, steps, mapped, step)
     if kind in (CLEAR, MOVE):
-        row, lo, hi = slot_range(steps, step)
         clear(state, rows, row, lo, hi)
-    elif kind == FREE:
-        free(state, tables, steps.number[step], node, counters)
-    elif kind == FLUSH:
-        live = shootdowns.live[steps.number[step]]
-        for there in range(live.size):
-            counters.events[IPI, node, there] += live[there]
     elif kind == DATA:
-        row, slot = steps.row[step], steps.lo[step]
         leaf = np.int64(rows.leaf[row])
-        change(state, leaf, row, slot, steps.to[step])
-        put_right(state, tables, leaf, node, counters.events)
-    elif kind == TABLE_DATA:
-        table, to = np.int64(steps.number[step]), np.int64(steps.to[step])
-        carry(state, tables, table, to, counters.events)
+        change(state, leaf, row, lo, to)
+        put_right(state, tables, leaf, np.int64(steps.node[step]), counters.events)
 
 
 @hook
-def move_entries(state, tables, rows, steps, mapped, counters, step):
+def move_entries(state, tables, rows, steps, mapped, step):
     """mremap: the target's table gets the entries; their data stay where they are."""
     row, lo, hi = slot_range(steps, step)
     target, to, each = move_target(steps, step)
-    leaf, node = np.int64(rows.leaf[target]), np.int64(steps.node[step])
-    make(state, tables, leaf, node, np.int64(mapped.made[step]), counters)
-    counters.events[PTE_WRITE, node, state.home[leaf]] += each * mapped.changed[step]
+    leaf = np.int64(rows.leaf[target])
+    join(state, tables, leaf, np.int64(mapped.made[step]))
     for slot in range(np.int64(lo), hi):
         there = np.int64(state.data[row, slot])
         if there >= 0:
@@ -176,14 +157,11 @@ def clear(state, rows, row, lo, hi):
 
 
 @hook
-def free(state, tables, table, node, counters):
-    home = state.home[table]
-    counters.events[TABLE_FREE, node, home] += 1
-    grow(counters.pages, -1)
+def leave(state, tables, table):
+    """A table is freed: its parent has a child less."""
     if tables.parent[table] >= 0:
-        state.children[tables.parent[table], home] -= 1
+        state.children[tables.parent[table], state.tables.home[table]] -= 1
     state.children[table] = 0
-    state.home[table] = state.again[table]
 
 
 @hook
@@ -200,14 +178,14 @@ def change(state, table, row, slot, to):
 def put_right(state, tables, table, node, events):
     """Move `table` to the node that most of its entries point to, then check its parent."""
     while table >= 0:
-        home = np.int64(state.home[table])
+        home = np.int64(state.tables.home[table])
         best = most(state.children, table, home)
         if best == home:
             return
         carry(state, tables, table, best, events)
         table = np.int64(tables.parent[table])
         if table >= 0:
-            events[PTE_WRITE, node, state.home[table]] += 1
+            events[PTE_WRITE, node, state.tables.home[table]] += 1
 
 
 @hook
@@ -223,10 +201,10 @@ def most(count, table, home):
 @hook
 def carry(state, tables, table, to, events):
     """The table page is on node `to` now."""
-    home, parent = np.int64(state.home[table]), np.int64(tables.parent[table])
+    home, parent = np.int64(state.tables.home[table]), np.int64(tables.parent[table])
     if home >= 0 and home != to:
         events[TABLE_MOVED, home, to] += 1
-        state.home[table] = to
+        state.tables.home[table] = to
         if parent >= 0:
             state.children[parent, home] -= 1
             state.children[parent, to] += 1
@@ -242,7 +220,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
         return
     to = np.int64(steps.to[step])
     if kind != DATA:
-        counters.host_events[PTE_WRITE, node, state.home[table]] += 1
+        counters.host_events[PTE_WRITE, node, state.tables.home[table]] += 1
     row = state.row[table]
     if slot != ALL:
         change(state, table, row, slot, to)
@@ -292,8 +270,8 @@ def start_guest(scenario: Scenario, params: Params) -> tuple[State, int]:
     for node in range(scenario.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
     setup_events = params.verify == "start" and not by_host(scenario)
-    state = _state(scenario, home, count, data, exists, (0, split), setup_events)._replace(again=again)
-    return state, int(np.count_nonzero(exists))
+    state = _state(scenario, home, count, data, exists, (0, split), setup_events)
+    return state._replace(tables=state.tables._replace(again=again)), int(np.count_nonzero(exists))
 
 
 def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
@@ -326,10 +304,11 @@ def _state(
     span: tuple[int, int],
     setup_events: bool,
 ) -> State:
-    again = home.copy()
     moved, written = np.zeros((scenario.nodes, scenario.nodes), np.int64), np.zeros(scenario.nodes, np.int64)
     add_up(scenario.space.tables, *span, exists, home, count, setup_events, moved, written)
-    return State(home, again, count, data, scenario.data.host_row, moved, written)
+    tables = static_replicas.one_copy(scenario, home)
+    tables.rule[2] = 0  # 4.17, on which vMitosis is, moves each entry
+    return State(tables, count, data, scenario.data.host_row, moved, written)
 
 
 def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
@@ -343,7 +322,7 @@ def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray:
-    home = state.home[ids]
+    home = state.tables.home[ids]
     return np.broadcast_to(home[:, None], (len(home), state.children.shape[1]))
 
 

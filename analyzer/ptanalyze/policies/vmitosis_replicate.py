@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
+from ..world.trees import GOLDEN, hashed
 from .contract import LAYERS_ACT, NODES, Policy, Scenario, node_groups, nodes_in_guest, replica_nodes
 from .static_replicas import BY_TABLE, MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
 
@@ -46,12 +47,10 @@ class Params(Strict):
 
 
 def drawn(tables: int, share: float, seed: int) -> np.ndarray:
-    """bool[tables]: ids whose hash with `seed` is below `share` (splitmix64, Steele et al., OOPSLA 2014)."""
-    x = np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    x ^= x >> np.uint64(31)
-    chosen: np.ndarray = (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    """bool[tables]: ids whose hash with `seed` is below `share`."""
+    chosen: np.ndarray = (
+        hashed(np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(seed)) < share
+    )
     return chosen
 
 

@@ -1,14 +1,17 @@
 """Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UNKNOWN_NODE, CaptureError
 from ..core.snapshot import EMULATOR, NO_PARENT, Heat, Snapshot, Tree
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Regions, Tables, read_only
+
+if TYPE_CHECKING:
+    from ..kernels.classify import Host
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
@@ -278,6 +281,27 @@ def leaf_entries(tree: Tree) -> np.ndarray:
 
 
 # Where bytes of the address space are among the leaf entries that a trace touches.
+
+
+def host_classes(space: AddressSpace, of_table: np.ndarray, n: int, filled: bool = False) -> "Host":
+    """kernels.classify.Host: full host tables are classified by region, tables with holes by frame.
+
+    of_table  [T]: class of each table, below n
+    filled    take tables for full
+    """
+    from ..kernels.classify import Host
+    from ..kernels.walker import CODES
+
+    tree, first = space.snapshot.nested, space.guest_tables
+    unmapped, absent, closer = n + 1, n + 2, n + 3
+    of_table = of_table[first : first + len(tree)].astype(np.uint8)
+    known = of_table.copy()
+    if not filled:
+        known[(tree.level == 1) & (leaf_entries(tree) < 512)] = closer
+    table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
+    of_region = np.where(table < 0, np.uint8(unmapped), np.append(known, 0)[table]).astype(np.uint8)
+    encoding = CODES[tree.encoding]
+    return Host(of_region, of_table, table, read_only(tree.entries), encoding, unmapped, absent, closer)
 
 
 class Spans(NamedTuple):

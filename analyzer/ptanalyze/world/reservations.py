@@ -28,11 +28,11 @@ from .trees import anonymous_private
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..kernels.classify import HostTables as Host
     from ..kernels.reshape import Guest
 
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
+LARGEST = 4  # levels of host tables are below; of leaf entries 1 to 3
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
     unresolved = np.zeros(len(groups), np.int64)
     room = np.zeros(LINE, np.int64)
-    kernels.count_lines(read_only(tree.entries), runs, _host(space, filled), room, counts, unresolved)
+    host = address_space.host_classes(space, space.tables.level, LARGEST, filled)
+    kernels.count_lines(read_only(tree.entries), runs, host, room, counts, unresolved)
     huge = np.zeros((len(groups), 2), np.int64)
     for level in (2, 3):
         group = group_of_vma[address_space.vma_of(address_space.huge_leaves(tree, level)[2], vmas)]
@@ -148,21 +149,6 @@ def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray
         (row[whole], key[:, 1], np.int64),
     ]
     return tuple(np.concatenate([a, b]).astype(kind) for a, b, kind in columns)
-
-
-def _host(space: AddressSpace, filled: bool) -> Host:
-    """kernels.classify.HostTables: entries of host leaf tables with holes are read, others by region."""
-    from ..kernels import classify as kernels
-    from ..kernels.walker import CODES
-
-    tree = space.snapshot.nested
-    table = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
-    kind_of_table = tree.level.astype(np.uint8)
-    if not filled:
-        kind_of_table[(tree.level == 1) & (address_space.leaf_entries(tree) < 512)] = kernels.CLOSER
-    kind = np.full(len(table), kernels.UNMAPPED, np.uint8)
-    kind[table >= 0] = kind_of_table[table[table >= 0]]
-    return kernels.HostTables(kind, table, read_only(tree.entries), CODES[tree.encoding])
 
 
 # The 4 KiB pages that another guest allocator could serve, and the frames for them.

@@ -191,15 +191,23 @@ def candidates(
 def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -> np.ndarray:
     """bool[n]: regions for which there is memory: a hash of their number stays below 1 - fragmentation.
 
-    Regions that stay 4 KiB at one fragmentation do at every higher one. splitmix64 (Steele et al., 2014).
+    Regions that stay 4 KiB at one fragmentation do at every higher one.
     """
     z = (bases >> REGION) * np.uint64(2) + np.uint64(dimension)
-    z = z + np.uint64(seed * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+    whole: np.ndarray = hashed(z + np.uint64(seed * GOLDEN & (1 << 64) - 1)) >= fragmentation
+    return whole
+
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def hashed(z: np.ndarray) -> np.ndarray:
+    """float64 in [0, 1) of uint64 numbers, in the shape of `z`: splitmix64 (Steele et al., OOPSLA 2014)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     z = z ^ (z >> np.uint64(31))
-    whole: np.ndarray = (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
-    return whole
+    unit: np.ndarray = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return unit
 
 
 def _promoted(
