@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     callback=pt.options.must_end_with("toml"),
     metavar="FILE.toml",
-    help="Calibration to write, for predict and whatif --calibration. Default: none.",
+    help="Calibration to write, for calibrate and whatif --calibration. Default: none.",
 )
 def command(
     words: tuple[str, ...],
@@ -137,11 +137,11 @@ def write(file: str, done: Trial) -> None:
         pt.options.echo(f"{file}: not written: {error}", err=True)
         return
     pt.measured.write_calibration(file, calibration)
-    pt.options.echo(f"{file}: written; next: ptanalyze predict {file}")
+    pt.options.echo(f"{file}: written; {pt.options.next_step('calibrate', file)}")
 
 
 def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
-    """Counts as `perf stat -x,` writes them, for `calibrate` and `predict`; None without counts."""
+    """Counts as `perf stat -x,` writes them, for `calibrate`; None without counts."""
     if not counts:
         return None
 

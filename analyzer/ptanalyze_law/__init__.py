@@ -2,7 +2,6 @@
 
 COMMANDS = {
     "Model": {
-        "calibrate": ("ptanalyze_law.calibrate_command", "Fit the run-time model to perf counters."),
-        "predict": ("ptanalyze_law.predict_command", "Predict run times from a calibration."),
+        "calibrate": ("ptanalyze_law.calibrate_command", "Fit perf counters and predict run times."),
     }
 }

@@ -1,68 +1,175 @@
-"""`ptanalyze calibrate`: what the counters of one run, or two, say of a program's page walks."""
+"""`ptanalyze calibrate`: what the counters of one run, or two, say of page walks, and of other placements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import ptanalyze as pt
 
-from .options import run_options
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from .predict import Prediction
+
+REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
+LONG = 100.0  # seconds: a tenth of one is precise enough
+COEFFICIENTS = {
+    "exposed": "e: share of walk cycles that the program waits for",
+    "shared": "s: part of the time that a page walker is shared",
+    "dram_share": "f: share of walk cycles that waits for DRAM",
+    "gpt_part": "gPT's part of that",
+    "remote_stretch": "k of an idle remote node",
+    "contended_stretch": "k of a contended remote node",
+}
 
 
 @click.command("calibrate")
-@run_options("--placement")
+@click.argument("calibration_file", metavar="[CALIBRATION]", type=click.Path(), required=False)
+@click.option(
+    "--local",
+    type=click.Path(),
+    help="perf stat output of a run with all tables local. Default: none, but --seconds.",
+)
+@click.option(
+    "--remote",
+    type=click.Path(),
+    help="perf stat output of a run with remote tables. Default: none.",
+)
+@click.option(
+    "--placement",
+    shell_complete=pt.options.words_or_files(*REMOTE),
+    help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; "
+    "or shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
+)
+@click.option(
+    "--at",
+    help="Table placement of the --local run, such as RRI or L:0.25,R:0.75. Default: all local.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the local run. Default: the file's.",
+)
+@click.option(
+    "--remote-seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the remote run. Default: the file's.",
+)
+@click.option(
+    "-m",
+    "--machine",
+    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
+    shell_complete=pt.options.machines,
+)
+@click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
+@click.option(
+    "--walkers",
+    type=click.FloatRange(0.5, 8),
+    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
+)
+@click.option(
+    "--threads-per-core",
+    type=click.FloatRange(1, 2),
+    help="Busy hardware threads per core: 1, or 2 where hyperthreads share its page walkers. "
+    "Default: from the CPUs that were busy, else 1 to 2.",
+)
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )
 @click.option(
+    "--predict",
+    "placements",
+    metavar="PLACEMENT",
+    multiple=True,
+    shell_complete=pt.options.words_or_files("LL", *REMOTE),
+    help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
+    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. Default: all with local data, or with "
+    "--walk-cycles none.",
+)
+@click.option(
+    "--walk-cycles",
+    multiple=True,
+    metavar="FILE|NUMBER",
+    help="Walk cycles of a further run to predict, wherever its tables are: perf stat output, or a number; "
+    "repeatable. Default: none.",
+)
+@click.option(
     "-o",
     "--output",
-    "calibration_file",
+    "output_file",
     type=click.Path(),
     callback=pt.options.must_end_with("toml"),
     metavar="FILE.toml",
-    help="Calibration file to write, for predict and whatif --calibration. Default: none.",
+    help="CALIBRATION to write, for whatif --calibration and for this command. Default: none.",
 )
-@pt.options.output_options(file=False)
-def command(calibration_file: str | None, output: pt.options.Output, **options: Any) -> None:
-    """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
+@pt.options.output_options("prediction", file=False)
+def command(
+    calibration_file: str | None,
+    placements: tuple[str, ...],
+    walk_cycles: tuple[str, ...],
+    output_file: str | None,
+    output: pt.options.Output,
+    **run: Any,
+) -> None:
+    """Calibrate the run-time law with counters of `perf stat` (-x, or -j), and predict run times from it.
 
     A run with local tables gives walk cycles and bounds; a second run with any known placement gives their
     cost, most precisely with contended tables (RRI); with that run, elapsed times alone are enough. Count
     cycles:u, dtlb_load_misses.walk_pending:u, dtlb_store_misses.walk_pending:u, ept.walk_pending:u and
-    duration_time. Then: ptanalyze predict FILE.toml
+    duration_time. With a CALIBRATION, which -o wrote, run times are predicted from that.
+
+    Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then the
+    repaired tables: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
+    remote. `ptanalyze classify` prints shares of walks by class, or writes them with --json.
 
     \b
     Examples:
       ptanalyze calibrate --local perf.txt -o app.toml
       ptanalyze calibrate --local l.txt --remote r.txt --placement RRI -o app.toml
+      ptanalyze calibrate app.toml --predict RRIM
     """
     import msgspec
 
-    from .run_time import calibrate, coefficients_frame
+    from .run_time import calibrate, predictions, predictions_frame
 
-    calibration = calibrate(**options)
-
-    if calibration_file is not None:
-        pt.measured.write_calibration(calibration_file, calibration)
-    output.emit(
-        "calibration",
-        lambda: coefficients_frame(calibration),
-        lambda: msgspec.to_builtins(calibration),
-        lambda: view(calibration),
-    )
-    if calibration_file is not None:
-        pt.options.echo(
-            f"{calibration_file}: written; {pt.options.next_step('predict', calibration_file)}", err=True
+    if (calibration_file is None) == (not any([*run.values(), output_file])):
+        raise pt.UsageError(
+            "calibrate: give either a CALIBRATION.toml, or --local with perf stat output (or --seconds) and "
+            "what belongs to that run"
         )
+    calibration = (
+        calibrate(**run) if calibration_file is None else pt.measured.read_calibration(calibration_file)
+    )
+    runs = predictions(calibration, placements or None, walk_cycles)
+    warnings = [*calibration.flags, *(prediction.doubt for prediction in runs if prediction.doubt)]
+
+    def table() -> DataFrame:
+        return predictions_frame(calibration, runs)
+
+    def plot() -> Figure:
+        from .prediction_plot import prediction_plot
+
+        return prediction_plot(table())
+
+    def json() -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.to_builtins(calibration)
+        return fields | {"flags": warnings, "predictions": msgspec.to_builtins(runs)}
+
+    if output_file is not None:
+        pt.measured.write_calibration(output_file, calibration)
+    output.emit("calibration", table, json, lambda: view(calibration, runs, warnings), {"prediction": plot})
+    if output_file is not None:
+        step = pt.options.next_step("whatif", "CAPTURE", "--calibration", output_file)
+        pt.options.echo(f"{output_file}: written; {step}", err=True)
 
 
-def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
-    from .run_time import coefficients
-
+def view(
+    calibration: pt.law.Calibration, runs: list[Prediction], warnings: list[str]
+) -> Iterator[pt.columns.Section]:
     local = calibration.local
     counted = {
         "cycles": local.cycles,
@@ -74,12 +181,15 @@ def view(calibration: pt.law.Calibration) -> Iterator[pt.columns.Section]:
         "All tables local" if calibration.at is None else f"Tables at {calibration.at}",
         {key: pt.terminal.number(value) for key, value in counted.items()},
     )
-    intervals = {name: interval(value) for name, _, value in coefficients(calibration)}
+    intervals = {words: interval(getattr(calibration, field)) for field, words in COEFFICIENTS.items()}
     yield pt.columns.Section("low, middle, high", intervals)
+    title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
+    widths = "low to high: a nominal 90 % interval; noise: its width from run-to-run noise alone"
+    yield pt.columns.Section(title, [row(prediction) for prediction in runs], [widths])
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),
-        ("warning", calibration.flags),
+        ("warning", warnings),
     ):
         yield pt.columns.Section(lines=[f"{heading}: {line}" for line in lines])
 
@@ -90,3 +200,14 @@ def interval(value: pt.Interval | None) -> str:
     if value.low == value.high:
         return f"{value.middle:.3g}"
     return f"{value.low:.3g}, {value.middle:.3g}, {value.high:.3g}"
+
+
+def row(run: Prediction) -> dict[str, Any]:
+    shown = {"placement": run.placement, "low": run.low, "run time": run.middle, "high": run.high}
+    if run.seconds is not None:
+        low, middle, high = (f"{value:.3g}" if value < LONG else f"{value:,.0f}" for value in run.seconds)
+        shown["seconds"] = middle if low == high else f"{middle} ({low}-{high})"
+    shown["noise"] = run.noise[1] - run.noise[0]
+    return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
+        "from": "measured" if run.measured else "predicted"
+    }

@@ -105,42 +105,6 @@ def _run(
     return run if seconds is None else replace(run, seconds=seconds)
 
 
-def assumed_of(calibration: pt.law.Calibration) -> list[pt.columns.Finding]:
-    """What a Calibration takes for granted, and what speaks against it."""
-    told = (
-        ("assumed", calibration.assumed, pt.columns.NOTE),
-        ("doubt", calibration.flags, pt.columns.CAREFUL),
-    )
-    return [
-        pt.columns.Finding(f"calibration-{code}", line, weight) for code, of, weight in told for line in of
-    ]
-
-
-def coefficients(calibration: pt.law.Calibration) -> tuple[tuple[str, str, pt.Interval | None], ...]:
-    """(what it is, its kind, Interval or None: not counted) of each coefficient of a Calibration."""
-    return (
-        ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
-        ("s: part of the time that a page walker is shared", "share", calibration.shared),
-        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
-        ("gPT's part of that", "share", calibration.gpt_part),
-        ("k of an idle remote node", "stretch", calibration.remote_stretch),
-        ("k of a contended remote node", "stretch", calibration.contended_stretch),
-    )
-
-
-def coefficients_frame(calibration: pt.law.Calibration) -> DataFrame:
-    """A Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
-
-    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
-    """
-    from pandas import DataFrame
-
-    rows = [(name, kind, *of) for name, kind, of in coefficients(calibration) if of is not None]
-    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
-    source = {"calibration": calibration.name, "machine": calibration.machine}
-    return pt.columns.described(table, assumed_of(calibration), source)
-
-
 def predict(
     calibration: pt.law.Calibration | pt.formats.PathLike,
     placements: Iterable[str] | None = None,
@@ -178,10 +142,12 @@ def predictions_frame(calibration: pt.law.Calibration, runs: Iterable[Prediction
         }
         for prediction in runs
     ]
-    doubts = [pt.columns.Finding("run-doubt", one.doubt, pt.columns.CAREFUL) for one in runs if one.doubt]
+    noted = [pt.columns.Finding("calibration-assumed", line, pt.columns.NOTE) for line in calibration.assumed]
+    doubts = [("calibration-doubt", line) for line in calibration.flags]
+    doubts += [("run-doubt", prediction.doubt) for prediction in runs if prediction.doubt]
     return pt.columns.described(
         DataFrame(rows),
-        [*assumed_of(calibration), *doubts],
+        [*noted, *(pt.columns.Finding(code, line, pt.columns.CAREFUL) for code, line in doubts)],
         {"calibration": calibration.name, "machine": calibration.machine},
     )
 

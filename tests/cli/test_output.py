@@ -54,7 +54,6 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "sweep": "VM -p hydra -p mitosis --set prefetch=0,9",
     "advise": "VM",
     "calibrate": "--local local.csv",
-    "predict": "--local local.csv",
     "validate": "--paper vmitosis --row 'table 4'",
     "policies": "",
     "machines": "",
@@ -74,7 +73,7 @@ NO_TABLE = {
     "report": "a page that has its plots inside",
 }
 TABLES_ALONE = {
-    "check", "join", "policies", "calibrate", "survey", "diff", "machines",
+    "check", "join", "policies", "survey", "diff", "machines",
     "topology",
 }  # fmt: skip
 DRAWN = {*EXAMPLES} - TABLES_ALONE

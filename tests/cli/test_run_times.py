@@ -1,4 +1,4 @@
-"""`calibrate`, `predict` and `validate` as a user calls them."""
+"""`calibrate` and `validate` as a user calls them."""
 
 import contextlib
 import csv
@@ -16,7 +16,7 @@ from ptanalyze.cost.law import MeasuredRun
 from ptanalyze_law.prior import mean_run, ports, runs
 from ptanalyze_papers.row import KINDS, NOT_REPRODUCIBLE, published
 
-# `ptanalyze calibrate` and `ptanalyze predict` as a user calls them, on counters of the published runs.
+# `ptanalyze calibrate` as a user calls it, on counters of the published runs.
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]
@@ -48,22 +48,23 @@ def test_two_runs_are_calibrated_kept_and_predicted_from(pt, perf, tmp_path):
     ran = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RRI", "-o", kept)
     assert ran.code == 0 and "identified: what waiting for the contended gPT and ePT costs" in ran.out
     assert "assumed: " in ran.out
-    assert f"next: ptanalyze predict {kept}" in ran.err and stat.S_IMODE(kept.stat().st_mode) == 0o600
-    result = json.loads(pt("predict", kept, "--json").out)["result"]
+    assert f"next: ptanalyze whatif CAPTURE --calibration {kept}" in ran.err
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    result = json.loads(pt("calibrate", kept, "--json").out)["result"]
     found = {row["placement"]: row for row in result["predictions"]}
     assert list(found) == ["LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM"]
     measured = GUPS["RRI"].cycles / GUPS["LL"].cycles
     assert found["RRI"]["middle"] == pytest.approx(measured) and found["RRI"]["measured"]
     assert found["RR"]["low"] < GUPS["RR"].cycles / GUPS["LL"].cycles < found["RR"]["high"]
-    table = pt("predict", kept, "--placement", "RR", "--placement", "RRIE").out
+    table = pt("calibrate", kept, "--predict", "RR", "--predict", "RRIE").out
     assert "RRIE" in table and "RLI" not in table and "assumed: " in table
 
 
 def test_predictions_straight_from_perf_files_are_those_of_the_calibration(pt, perf, tmp_path):
     local, remote, kept = perf(GUPS["LL"], "ll"), perf(GUPS["RR"], "rr"), tmp_path / "c.toml"
     assert pt("calibrate", "--local", local, "--remote", remote, "--placement", "RR", "-o", kept).code == 0
-    direct = pt("predict", "--local", local, "--remote", remote, "--remote-placement", "RR", "--json")
-    assert direct.out == pt("predict", kept, "--json").out
+    direct = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RR", "--json")
+    assert direct.out == pt("calibrate", kept, "--json").out
 
 
 def test_native_runs_are_calibrated_with_one_table(pt, perf):
@@ -79,7 +80,7 @@ def test_native_runs_are_calibrated_with_one_table(pt, perf):
     assert "warning: cycles grow 20.88 times as much as walk cycles" in ran.out
     alone = pt("calibrate", "--local", local, "--native", "--json")
     assert json.loads(alone.out)["result"]["native"] is True
-    asked = ("predict", "--local", local, "--native", "--walkers", 1, "-m", "hydra-haswell", "--json")
+    asked = ("calibrate", "--local", local, "--native", "--walkers", 1, "-m", "hydra-haswell", "--json")
     assert [row["placement"] for row in json.loads(pt(*asked).out)["result"]["predictions"]][1] == "RP"
 
 
@@ -94,7 +95,13 @@ def test_latencies_of_a_machine_are_taken(pt, perf):
     [
         (["--local", "nowhere"], 2, "nowhere"),
         (["--local", "LL", "--remote", "RRI"], 2, "--remote and --placement go together (or"),
-        ([], 2, "give --local FILE or --seconds"),
+        ([], 2, "give either a CALIBRATION.toml, or --local"),
+        (["--walk-cycles", 1e9], 2, "give either"),
+        (["-o", "x.toml"], 2, "give --local FILE or --seconds"),
+        (["c.toml", "--local", "LL"], 2, "give either"),
+        (["c.toml", "--seconds", 3], 2, "give either"),
+        (["c.toml", "-o", "x.toml"], 2, "give either"),
+        (["nowhere.toml"], 2, "nowhere.toml"),
         (["--seconds", 10], 2, "local run: its cycles are not counted: add a run with remote tables"),
         (
             ["--seconds", 10, "--remote-seconds", 9, "--placement", "RR"],
@@ -117,6 +124,13 @@ def test_latencies_of_a_machine_are_taken(pt, perf):
         (["--local", "MUX"], 2, "MUX: cycles:u = counted 45 % of the time"),
         (["--local", "NATIVE"], 2, "ept.walk_pending:u: missing"),
         (["--local", "LONG"], 2, "LONG: local run: walk cycles = "),
+        (["--seconds", 3, "--remote-seconds", 5], 2, "go together"),
+        (["--local", "LL", "--predict", "RP", "-o", "x.toml"], 2, "placement RP"),
+        (
+            ["--seconds", 3, "--remote-seconds", 5, "--placement", "RR", "--walk-cycles", "1e9"],
+            2,
+            "local run: walk cycles: not counted",
+        ),
         (["--local", "LL", "-o", "x.json"], 2, "-o x.json: name it FILE.toml"),
         (["--local", "LL", "-o", "no/where/x.toml"], 2, "there is no directory no/where"),
         (["--local", "LL", "-m", "abacus"], 2, "machine abacus: unknown"),
@@ -139,30 +153,6 @@ def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options,
     assert not [name for name in os.listdir(tmp_path) if name.startswith(("x", "."))]
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ([], "give either a CALIBRATION.toml or --local"),
-        (["c.toml", "--local", "x"], "give either"),
-        (["nowhere.toml"], "nowhere.toml"),
-        (["c.toml", "--seconds", 3], "give either"),
-        (["--seconds", 3, "--remote-seconds", 5], "go together"),
-        (
-            ["--seconds", 3, "--remote-seconds", 5, "--remote-placement", "RR", "--placement", "RP"],
-            "placement RP",
-        ),
-        (
-            ["--seconds", 3, "--remote-seconds", 5, "--remote-placement", "RR", "--walk-cycles", "1e9"],
-            "local run: walk cycles: not counted",
-        ),
-    ],
-)
-def test_predict_refuses_in_one_line(pt, tmp_path, monkeypatch, options, why):
-    monkeypatch.chdir(tmp_path)
-    ran = pt("predict", *options)
-    assert is_one_line(ran, 2) and why in ran.err
-
-
 def test_entries_from_memory_raise_the_share_that_waits_for_it_and_narrow_nothing(pt, perf, tmp_path):
     local = perf(PAGERANK["LP-LD"], "lp", native=True)
 
@@ -183,7 +173,7 @@ def test_multiplexed_counters_are_taken_when_allowed(pt, perf):
 
 
 def test_run_times_alone_are_enough_with_one_remote_run(pt):
-    ran = pt("predict", "--seconds", 277, "--remote-seconds", 628, "--remote-placement", "RRI", "--json")
+    ran = pt("calibrate", "--seconds", 277, "--remote-seconds", 628, "--placement", "RRI", "--json")
     found = {row["placement"]: row for row in json.loads(ran.out)["result"]["predictions"]}
     assert found["RRI"]["seconds"] == [628, 628, 628] and found["RRI"]["cycles"] is None
     assert found["RR"]["low"] < 394 / 277 < found["RR"]["high"]
@@ -194,7 +184,7 @@ def test_elapsed_time_comes_from_the_file_or_from_an_option(pt, perf):
     local, remote = perf(GUPS["LL"], "ll"), perf(GUPS["RR"], "rr")
     clocked = local.with_name("clocked")
     clocked.write_text(local.read_text() + "260000000000,ns,duration_time,1,100.00,,\n")
-    asked = ("predict", "--remote", remote, "--remote-placement", "RR", "--placement", "LR", "--json")
+    asked = ("calibrate", "--remote", remote, "--placement", "RR", "--predict", "LR", "--json")
     from_file = pt(*asked, "--local", clocked, "--remote-seconds", 437)
     assert json.loads(from_file.out)["result"]["predictions"][0]["seconds"] is not None
     from_option = pt(*asked, "--local", local, "--seconds", 260, "--remote-seconds", 437)
@@ -208,7 +198,8 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
     files = {policy: perf(of, policy, native=True) for policy, of in run.items()}
     for file in files.values():
         file.write_text(file.read_text().replace("walk_pending", "walk_duration"))
-    known = ("predict", "--local", files["linux"], "--at", "L:0.25,R:0.75", "--seconds", run["linux"].seconds)
+    seconds = run["linux"].seconds
+    known = ("calibrate", "--local", files["linux"], "--at", "L:0.25,R:0.75", "--seconds", seconds)
     walks = ("--walk-cycles", files["hydra"], "--walk-cycles", run["wasp"].walk, "--json")
     unsaid = json.loads(pt(*known, *walks).out)["result"]["predictions"]
     for policy, row in zip(("hydra", "wasp"), unsaid, strict=True):
@@ -216,7 +207,7 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
     asked = (*known, *walks, "--threads-per-core", 2)
     alone, pair = (
         json.loads(pt(*asked, *more).out)["result"]
-        for more in ((), ("--remote", files["mitosis"], "--remote-placement", "LP"))
+        for more in ((), ("--remote", files["mitosis"], "--placement", "LP"))
     )
     for result in (alone, pair):
         for policy, row in zip(("hydra", "wasp"), result["predictions"], strict=True):
@@ -225,7 +216,7 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
         "hydra",
         f"{run['wasp'].walk:.4g} walk cycles",
     ]
-    replicas = json.loads(pt(*known, "--threads-per-core", 2, "--placement", "LP", "--json").out)["result"][
+    replicas = json.loads(pt(*known, "--threads-per-core", 2, "--predict", "LP", "--json").out)["result"][
         "predictions"
     ][0]
     assert replicas["low"] < run["mitosis"].cycles / run["linux"].cycles < replicas["high"] < 1.1
@@ -233,18 +224,8 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
 
 def test_remote_data_are_predicted_natively(pt, perf):
     local = perf(PAGERANK["LP-LD"], "lp", native=True)
-    asked = (
-        "predict",
-        "--local",
-        local,
-        "--at",
-        "LP",
-        "--placement",
-        "LP-RD",
-        "--placement",
-        "RPI-RDI",
-        "--json",
-    )
+    data = ("--predict", "LP-RD", "--predict", "RPI-RDI")
+    asked = ("calibrate", "--local", local, "--at", "LP", *data, "--json")
     found = json.loads(pt(*asked).out)["result"]["predictions"]
     for row, name in zip(found, ("LP-RD", "RPI-RDI"), strict=True):
         measured = DATA["PageRank"][name].cycles / PAGERANK["LP-LD"].cycles
@@ -277,7 +258,7 @@ def test_counters_of_amd_are_enough_with_a_remote_run(pt, tmp_path):
     files = [tmp_path / name for name in ("local", "remote")]
     for file, cycles in zip(files, (1000, 1500), strict=True):
         file.write_text(f"{cycles},,cycles:u,1,100.0,,\n300,,ls_l1_d_tlb_miss.all:u,1,100.0,,\n")
-    asked = ("predict", "--local", files[0], "--remote", files[1], "--remote-placement", "RR", "--json")
+    asked = ("calibrate", "--local", files[0], "--remote", files[1], "--placement", "RR", "--json")
     found = {row["placement"]: row["middle"] for row in json.loads(pt(*asked).out)["result"]["predictions"]}
     assert found["RR"] == 1.5 and found["LR"] == 1.25
 

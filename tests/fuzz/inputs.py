@@ -145,8 +145,8 @@ def text(r, texts, place):
     calls = {
         "machine": [["machines", f], ["whatif", four, "-p", "mitosis", "-m", f]],
         "costs": [["whatif", four, "-p", "mitosis", "--costs", f]],
-        "calibration.toml": [["predict", f], ["whatif", four, "-p", "mitosis", "--calibration", f]],
-        "perf-stat": [["calibrate", "--local", f, "-o", f"{o}.toml"], ["predict", "--local", f]],
+        "calibration.toml": [["calibrate", f], ["whatif", four, "-p", "mitosis", "--calibration", f]],
+        "perf-stat": [["calibrate", "--local", f, "-o", f"{o}.toml"]],
     }
     if kind.startswith("result"):
         return [["diff", f, str(place / kind)], ["diff", str(place / kind), f, "--json"]]

@@ -136,7 +136,7 @@ MACHINES = {
 @pytest.mark.parametrize("text", MACHINES.values(), ids=MACHINES)
 @pytest.mark.parametrize(
     "command",
-    [("machines",), ("predict",), ("whatif", "lookup", "-p", "linux", "--costs")],
+    [("machines",), ("calibrate",), ("whatif", "lookup", "-p", "linux", "--costs")],
     ids=lambda c: c[0],
 )
 def test_a_file_of_settings_that_says_what_cannot_be(capfd, tmp_path, text, command):

@@ -448,7 +448,7 @@ def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path, secon
     write(str(tmp_path / "app.toml"), one)
     stored = (tmp_path / "app.far.csv").read_text()
     assert stored.startswith("12500000000,,cycles,1,100.00,,\n5000000000,,dtlb_load")
-    said = pt("predict", tmp_path / "app.toml", "--placement", "L:0.0010,R:0.9990", "--json")
+    said = pt("calibrate", tmp_path / "app.toml", "--predict", "L:0.0010,R:0.9990", "--json")
     [row] = json.loads(said.out)["result"]["predictions"]
     assert row["middle"] == pytest.approx(1.25, abs=0.02), said
 
@@ -459,7 +459,7 @@ def test_a_trial_says_how_much_longer_the_work_of_a_window_takes_and_hands_it_on
     done = trial.Trial(0, 1, 10.0, tuple(windows))
     assert done.slowdown == pytest.approx(1.3) and done.slowdowns == pytest.approx([1.3, 1.2, 1.3])
     write(str(tmp_path / "app.toml"), done)
-    said = pt("predict", tmp_path / "app.toml", "--placement", "L:0.0010,R:0.9990", "--json")
+    said = pt("calibrate", tmp_path / "app.toml", "--predict", "L:0.0010,R:0.9990", "--json")
     assert said.code == 0, said
     [row] = json.loads(said.out)["result"]["predictions"]
     assert row["middle"] == pytest.approx(1.3, abs=0.01)
