@@ -33,18 +33,18 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 136,
-    "core package: lines": 35_445,
-    "satellites: lines": 17_314,
-    "satellites: lines of the largest": 3_787,
-    "satellites: names of the core": 70,
-    "satellites: names of the core, and members of its namespaces": 347,
+    "core package: files": 123,
+    "core package: lines": 31_200,
+    "satellites: lines": 16_800,
+    "satellites: lines of the largest": 3_400,
+    "satellites: names of the core": 65,
+    "satellites: names of the core, and members of its namespaces": 320,
     "tests: files": 166,
-    "tests: lines": 40_768,
+    "tests: lines": 40_500,
     "whatif: calls into another file": 1_310,
-    "whatif: files executed": 55,
-    "whatif: functions executed": 950,
-    "walk: lines reached by import": 8_701,
+    "whatif: files executed": 54,
+    "whatif: functions executed": 920,
+    "walk: lines reached by import": 6_700,
 }
 
 
