@@ -462,9 +462,10 @@ def calibrate_runs(
     """
     where, base = _known(placement, remote), None if at is None else pt.law.placement(at)
     native = _native(local, where or base, native)
-    if base is not None and (base.ept is None) != native:
-        of = "native" if native else "of a virtual machine"
-        raise pt.UsageError(f"placement {base.name}: the run is {of}")
+    for tables in (base, where):
+        if tables is not None and (tables.ept is None) != native:
+            of = "native" if native else "of a virtual machine"
+            raise pt.UsageError(f"placement {tables.name}: the run is {of}")
     walkers = PER_CORE if walkers is None else walkers
     common = common or prior_of(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
     check_run("local", local, max(walkers, 1))

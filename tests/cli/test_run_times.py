@@ -121,6 +121,7 @@ def test_latencies_of_a_machine_are_taken(pt, perf):
         (["--local", "LL", "--remote", "RRI", "--placement", "XY"], 2, "placement 'XY'"),
         (["--local", "LL", "--remote", "RRI", "--placement", "LL"], 2, "all tables are local"),
         (["--local", "RRI", "--remote", "LL", "--placement", "RRI"], 2, "LL: remote run: cycles"),
+        (["--local", "NATIVE", "--remote", "FAR", "--placement", "LR", "--native"], 2, "the run is native"),
         (["--local", "MUX"], 2, "MUX: cycles:u = counted 45 % of the time"),
         (["--local", "NATIVE"], 2, "ept.walk_pending:u: missing"),
         (["--local", "LONG"], 2, "LONG: local run: walk cycles = "),
@@ -142,6 +143,7 @@ def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options,
     perf(GUPS["RRI"], "RRI")
     perf(GUPS["LL"], "MUX", running=45.0)
     perf(GUPS["LL"], "NATIVE", native=True)
+    perf(GUPS["RRI"], "FAR", native=True)
     perf(type(GUPS["LL"])(1e12, 2e12, 3e12), "LONG")
     (tmp_path / "AMD").write_text("1000,,cycles:u,1,100.0,,\n300,,ls_tablewalker.dside:u,1,100.0,,\n")
     (tmp_path / "CYCLES").write_text("1000,,cycles:u,1,100.0,,\n")
