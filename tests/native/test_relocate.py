@@ -79,7 +79,11 @@ def test_tables_are_new_pages_and_data_stay(writer):
     planned = front.plan(writer.pid, None)
     before = front.leaf_tables(writer.pid)
     done = front.relocate(writer.pid, None, 1000.0)
-    assert done.whole and done.plan == planned
+    assert done.whole and [one for one in done.plan.ranges if not one.left] == [
+        one for one in planned.ranges if not one.left
+    ]
+    areas = [[(one.start, one.end, one.left) for one in plan.ranges] for plan in (done.plan, planned)]
+    assert areas[0] == areas[1], "what is resident of a file that is left alone may grow meanwhile"
     inside = before.inside(planned.moved)
     assert inside.sum() == 16 and (before.pages[inside].sum(axis=1) == 512).all()
     after = done.after.inside(planned.moved)
