@@ -132,12 +132,10 @@ struct ptt_header {
     char command[1024];
     char rules[2808]; /* this comment in short */
     uint64_t lost_threads; /* not traced: beyond what can be traced at once, or in all */
-    char sample[16]; /* reserved, 0, as the next two: what part a trace of version 3 was of */
-    uint64_t every;
-    uint64_t window;
+    char unused[32]; /* reserved, 0 */
     struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
                                                   stripped, as version 1 never is */
-    uint16_t second[4]; /* reserved, 0: of version 4 */
+    char more[8]; /* reserved, 0 */
 };
 
 struct ptt_frame {

@@ -13,7 +13,7 @@ COMMANDS = {
         "hugepages": ("ptanalyze_host.hugepages_command", "Rank mappings by gain from huge pages."),
     },
     "Model": {
-        "topology": ("ptanalyze_host.topology_command", "Measure CPU and memory latencies."),
+        "topology": ("ptanalyze_host.topology_command", "Group CPUs by the latency between them."),
         "trial": ("ptanalyze_host.trial_command", "Measure a program with tables far and near."),
     },
 }

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.cli.options import DURATION
+from ptanalyze.cli.options import duration
 from ptanalyze.core.errors import (
     CaptureError,
     PtanalyzeError,
@@ -283,7 +283,7 @@ def test_what_is_shown_is_read_again(size):
     ("text", "seconds"), [("500ms", 0.5), ("2", 2), ("1.5s", 1.5), ("5m", 300), ("1h", 3600)]
 )
 def test_a_duration_is_a_number_with_a_unit_or_of_seconds(text, seconds):
-    assert DURATION.convert(text, None, None) == seconds
+    assert duration(text) == seconds
 
 
 # Names are shown as they are, and what is no letter in them as an escape.

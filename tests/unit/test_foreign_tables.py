@@ -81,7 +81,6 @@ def fresh(path):
 UNIQUE_FRAMES = st.integers(0, 2 * FRAMES_PER_NODE - 1)
 
 
-@pytest.mark.twin
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees(frames=UNIQUE_FRAMES), st.booleans())
 def test_every_leaf_and_table_of_a_dump_arrives(tmp_path, pages, inverted):
@@ -95,7 +94,6 @@ def test_every_leaf_and_table_of_a_dump_arrives(tmp_path, pages, inverted):
     assert leaves(read_snapshot(tmp_path / "out").guest) == leaves(tree)
 
 
-@pytest.mark.twin
 @settings(max_examples=15, deadline=None)
 @given(trees(frames=UNIQUE_FRAMES), st.booleans())
 def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
@@ -105,7 +103,6 @@ def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
     assert [(int(a), int(b), c.tolist()) for a, b, c in zip(level, frame, words, strict=True)] == expected
 
 
-@pytest.mark.twin
 def test_what_the_text_lacks_is_said_to_be_unknown(tmp_path):
     path = write(tmp_path / "dump.txt", dump_text(build_tree(PAGES, frames_on([0]))))
     facts = import_ptdump(path, fresh(tmp_path / "out")).facts
@@ -114,14 +111,12 @@ def test_what_the_text_lacks_is_said_to_be_unknown(tmp_path):
     assert facts["import"] == {"inverted": 1, "leaves_1g": 0, "dropped_pointers": 0, "dropped_tables": 0}
 
 
-@pytest.mark.twin
 def test_a_gigabyte_pointer_to_no_table_is_a_leaf_and_counted(tmp_path):
     tree = build_tree([Page(3 << 30, 2 << 18, 3), Page(0, 5)], frames_on([0], first=9))
     snapshot = import_ptdump(write(tmp_path / "d", dump_text(tree)), fresh(tmp_path / "out"))
     assert leaves(snapshot.guest) == leaves(tree) and snapshot.facts["import"]["leaves_1g"] == 1
 
 
-@pytest.mark.twin
 def test_pointers_to_missing_tables_and_tables_without_pointer_are_dropped_and_counted(tmp_path):
     tree = build_tree([Page(0, 5), Page(1 << 21, 6)], frames_on([0], first=9))
     text = dump_text(tree).replace(f'<level1 b="{tree.frame[-1]:x}">', '<level1 b="abcde">')
@@ -132,7 +127,6 @@ def test_pointers_to_missing_tables_and_tables_without_pointer_are_dropped_and_c
     assert leaves(snapshot.guest) == {(0, 1, 5, True)}
 
 
-@pytest.mark.twin
 def test_the_kernel_half_of_a_root_is_not_part_of_it(tmp_path):
     tree = build_tree(PAGES, frames_on([0]))
     tree.entries[0, 300] = KERNEL_HALF << 12 | 0x63
@@ -140,7 +134,6 @@ def test_the_kernel_half_of_a_root_is_not_part_of_it(tmp_path):
     assert snapshot.guest.entries[0, 300] == 0 and snapshot.facts["import"]["dropped_pointers"] == 0
 
 
-@pytest.mark.twin
 def test_last_whole_dump_of_several_is_taken(tmp_path):
     one, two = (build_tree([Page(0x1000, frame)], frames_on([0], first=99)) for frame in (5, 6))
     path, first = tmp_path / "d", dump_text(one, pid=1)
@@ -150,7 +143,6 @@ def test_last_whole_dump_of_several_is_taken(tmp_path):
         assert leaves(snapshot.guest) == leaves(tree)
 
 
-@pytest.mark.twin
 def test_a_nested_dump_becomes_the_host_and_places_the_guests_tables(tmp_path):
     guest = build_tree([Page(0x1000, 0x300)], frames_on([0], first=0x10))
     host_pages = [Page((0x10 + k) << 12, FRAMES_PER_NODE * (k % 2) + k) for k in range(4)]
@@ -177,7 +169,6 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("old", "new", "what"), DAMAGE)
 def test_a_damaged_dump_is_named_with_its_place(tmp_path, old, new, what):
     text = dump_text(build_tree(PAGES, frames_on([0])))
@@ -188,14 +179,12 @@ def test_a_damaged_dump_is_named_with_its_place(tmp_path, old, new, what):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("text", ["", "hello", '<ptdump process="x">'])
 def test_a_foreign_file_is_refused(tmp_path, text):
     with pytest.raises(UsageError):
         import_ptdump(write(tmp_path / "d", text), fresh(tmp_path / "out"))
 
 
-@pytest.mark.twin
 def test_a_dump_that_failed_says_so(tmp_path):
     with pytest.raises(CaptureError, match="error"):
         import_ptdump(
@@ -203,7 +192,6 @@ def test_a_dump_that_failed_says_so(tmp_path):
         )
 
 
-@pytest.mark.twin
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_changed_byte_is_refused_or_still_makes_a_tree(tmp_path, data):

@@ -57,8 +57,7 @@ extern "C" const field header_fields[] = {
     {FIELD(ptt_header, records)},  {FIELD(ptt_header, accesses)},     {FIELD(ptt_header, dropped)},
     {FIELD(ptt_header, guest_base)}, {FIELD(ptt_header, arch)},       {FIELD(ptt_header, tracer)},
     {FIELD(ptt_header, command)},  {FIELD(ptt_header, rules)},        {FIELD(ptt_header, lost_threads)},
-    {FIELD(ptt_header, sample)},   {FIELD(ptt_header, every)},        {FIELD(ptt_header, window)},
-    {FIELD(ptt_header, stripped)}, {FIELD(ptt_header, second)},
+    {FIELD(ptt_header, unused)},   {FIELD(ptt_header, stripped)},     {FIELD(ptt_header, more)},
     {nullptr, sizeof(ptt_header), 0}};
 extern "C" const field frame_fields[] = {
     {FIELD(ptt_frame, magic)}, {FIELD(ptt_frame, crc)},      {FIELD(ptt_frame, bytes)},
