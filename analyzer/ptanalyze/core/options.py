@@ -61,7 +61,7 @@ class Options:
         None,
         "--cache-share",
         "Share of the LLC that holds page-table lines: 0.25, or bounds for the intervals, 0.1:0.5. "
-        "Default: the machine's; for a larger run, its least.",
+        "Default: the machine's.",
         metavar="SHARE",
     )
     calibration: Any = option(
