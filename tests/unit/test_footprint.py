@@ -241,6 +241,19 @@ def test_interpolation_is_that_of_numpy_row_by_row(data):
         assert np.allclose(row[known], np.interp(grid[known], np.append(0, x), np.append(0, y)))
 
 
+def test_cpu_time_that_falls_between_readings_stays_where_it_was():
+    """Two readings at 3 s: the later one goes on from there, whatever the kernel says."""
+    lines, grid = np.array([[1.0, 2.0, 4.0, 8.0]]), np.array([0.5, 2.0, 3.0, 3.5, 4.1, 5.0])
+    falling, level = np.array([[1.0, 3.0, 2.0, 4.0]]), np.array([[1.0, 3.0, 3.0, 4.0]])
+    expected = [0.5, 1.5, 4.0, 6.0, 8.0, np.nan]
+    for axis in (level, falling):
+        assert np.allclose(interpolated(axis, axis > 0, lines, grid), [expected], equal_nan=True)
+    ends_lower = np.array([[1.0, 3.0, 2.0, 2.0]])
+    assert np.allclose(interpolated(ends_lower, axis > 0, lines, grid[:3]), [[0.5, 1.5, 8.0]])
+    later, expected[:2] = axis > 1, [np.nan, np.nan]  # the first window is not known
+    assert np.allclose(interpolated(falling, later, lines, grid), [expected], equal_nan=True)
+
+
 FEW_LINES = small_machine(1, cache_lines=(4, 120))
 
 

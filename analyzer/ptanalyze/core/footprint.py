@@ -340,14 +340,20 @@ def interpolated(axis: np.ndarray, known: np.ndarray, lines: np.ndarray, grid: n
     """float64[G, L]: lines at each point of the grid, straight between what is known, from 0 lines at 0 on;
     nan beyond, and below the first known one where others before it are not.
 
-    axis, lines  float64[G, L], rising; known: bool[G, L]
+    axis, lines  float64[G, L]; known: bool[G, L]. What falls along a row stays at the highest before:
+                 readers do not check CPU times, whose counter in files wraps after 429 s.
     """
-    on_grid = np.full((len(axis), len(grid)), np.nan)
-    for row in np.flatnonzero(known.any(axis=1)).tolist():
-        there = known[row]
-        at, value = axis[row][there], lines[row][there]
-        inside = (grid <= at[-1] * NEAR) & (there[0] | (grid >= at[0]))
-        on_grid[row, inside] = np.interp(grid[inside], np.append(0.0, at), np.append(0.0, value))
+    x, y = (np.pad(rising(np.where(known, column, 0.0)), ((0, 0), (1, 0))) for column in (axis, lines))
+    row, last = np.arange(len(x)), x.shape[1] - 1
+    first = np.where(known[:, 0], 0.0, x[row, 1 + np.argmax(known, axis=1)])
+    on_grid = np.empty((len(x), len(grid)))
+    for k, at in enumerate(grid.tolist()):
+        left = np.count_nonzero(x <= at, axis=1) - 1
+        right = np.minimum(left + 1, last)
+        x0, y0, width = x[row, left], y[row, left], x[row, right] - x[row, left]
+        share = np.divide(at - x0, width, out=np.zeros_like(x0), where=width > 0)
+        inside = (first <= at) & (at <= x[:, last] * NEAR)
+        on_grid[:, k] = np.where(inside, y0 + (y[row, right] - y0) * share, np.nan)
     return on_grid
 
 
