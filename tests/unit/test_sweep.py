@@ -91,6 +91,14 @@ def test_axes_and_values_that_do_not_exist_are_named(grid, why):
         swept_rows(["hydra"], grid)
 
 
+def test_axes_of_numpy_are_those_of_python():
+    axes = {"nodes": np.arange(2, 4), "latency_ratio": np.linspace(1.5, 2, 2), "contended": np.array([False])}
+    plain = {key: values.tolist() for key, values in axes.items()}
+    found, expected = (swept_rows(["mitosis"], each) for each in (axes, plain))
+    assert [result.row() for _, result in found] == [result.row() for _, result in expected]
+    assert len(found) == 8 and found[-1][1].machine == "small, 3 nodes, remote 2 times local"
+
+
 def test_a_latency_ratio_changes_what_remote_reads_take_and_nothing_else():
     points = swept_rows(["mitosis"], {"latency_ratio": ["1", "1.5", "3"], "placement": ["1,1,1"]}, cold=True)
     linux = {point["latency_ratio"]: r for point, r in points if r.policy == "linux"}

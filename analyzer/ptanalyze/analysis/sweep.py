@@ -264,7 +264,7 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
     for key, value in point.items():
         kind, what = AXES[key]
         try:
-            at[key] = msgspec.convert(value, kind, strict=False)
+            at[key] = msgspec.convert(str(value), kind, strict=False)  # NumPy's numbers, too
         except msgspec.ValidationError:
             raise UsageError(f"{key} = {value}: {what}") from None
     if "nodes" in at:
