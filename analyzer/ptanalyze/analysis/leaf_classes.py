@@ -206,15 +206,17 @@ def classify_heat(space: AddressSpace, by: str = "all") -> Classification:
     if by == "page":
         groups = tuple(pages_of(heat.address[here], heat.level[here], [groups[k] for k in group]))
         group = np.arange(len(groups))
-    without = heat.walks_without if heat.enough else np.zeros_like(heat.walks_without)
-    weights = np.column_stack([heat.walks, without])[here]
+    columns = [heat.walks]
+    if by != "page":
+        columns.append(heat.walks_without if heat.enough else np.zeros_like(heat.walks_without))
+    weights = np.column_stack(columns)[here]
     hist = np.zeros((len(groups), *shape, weights.shape[1]), np.int64)
     np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), weights)
     sockets = tuple(node.id for node in snapshot.topology.nodes)
     whole, *parts = (
         _classification("heat", space, groups, sockets, hist[..., k]) for k in range(hist.shape[-1])
     )
-    left_out = None if by == "page" else np.stack([part.counts for part in parts])
+    left_out = np.stack([part.counts for part in parts]) if parts else None
     return replace(whole, unresolved=whole.unresolved | {GONE: lost}, left_out=left_out)
 
 
