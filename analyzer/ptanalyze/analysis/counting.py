@@ -243,7 +243,7 @@ def counted(
     findings = of_runs(runs[0], scenario, steady, executed[0][1])
     sampled = bool(scenario.trace.sampled_walks) and bool((scenario.space.regions.tlb_level == 1).all())
     how = scenario.machine.llc, sampled_lines(scenario) if sampled else {}
-    alike: dict[str, Any] = {
+    common: dict[str, Any] = {
         "run": WARM if warm else AS_TRACED,
         "calls": np.stack([system_calls(*of) for of in passes]),
         "instructions": np.array([number for number, _ in executed]),
@@ -258,7 +258,7 @@ def counted(
         short = short_region(reads[TRACED, 0], reads[STEADY, 0], scenario) if warm else []
         counts = Counts(
             **_whose(run, scenario, mapped),
-            **alike,
+            **common,
             reads=reads,
             classes=np.stack([one.classes for one in each]),
             events=np.stack([[one.events, one.host_events] for one in each]),
