@@ -61,9 +61,7 @@ def huge_pages(
     table["saved_per_mib"] = (table.walks_saved * MIB / table.huge_bytes).where(table.huge_bytes > 0, 0.0)
     asked = pt.analysis.advice(scenario.trace.events).asked
     table["line"] = [
-        "nothing: the program asks already"
-        if ((asked[:, 0] < end) & (asked[:, 1] > start)).any()
-        else line_to_type(name, int(start), int(end), huge > 0)
+        line_to_type(name, start, end, huge > 0, bool(((asked[:, 0] < end) & (asked[:, 1] > start)).any()))
         for start, end, name, huge in table[["start", "end", "name", "huge_bytes"]].itertuples(index=False)
     ]
     table = table[(table.walks > 0) | (table.huge_bytes > 0)]
@@ -72,12 +70,13 @@ def huge_pages(
     return pt.columns.described(ranked, shaped.findings, known.provenance, walks=walks, walks_left=left)
 
 
-def line_to_type(name: str, start: int, end: int, fits: bool) -> str:
-    """What gives a VMA alone huge pages, NO_LINE where none fits (`fits`) or the kernel gives none."""
-    call, malloc = (
-        f"madvise((void *){start:#x}, {end - start:#x}, MADV_HUGEPAGE)",
-        pt.policies.availability("thp").line,
-    )
+def line_to_type(name: str, start: int, end: int, fits: bool, asked: bool) -> str:
+    """What gives a VMA alone huge pages, NO_LINE where none fits (`fits`) or the kernel gives none; asked:
+    whether the program asks for them there (madvise)."""
+    if asked:
+        return "nothing: the program asks already"
+    call = f"madvise((void *){start:#x}, {end - start:#x}, MADV_HUGEPAGE)"
+    malloc = pt.policies.availability("thp").line
     if not fits and not name.startswith("/"):
         return NO_LINE
     if name == "[heap]":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pandas import DataFrame
 from test_walker import assert_as_naive
 
 from naive.memory_manager import COLLAPSE, HUGE, MARKS, NO_HUGE, HugeKernel, marked_pages
@@ -515,7 +516,32 @@ def test_walks_are_counted_to_the_vma_around_them_as_by_hand(case):
     ],
 )  # fmt: skip
 def test_each_mapping_comes_with_its_line(name, said):
-    line = line_to_type(name, 0x200000, 0x400000, fits=True)
-    assert line.startswith(said)
-    small = line_to_type(name, 0x200000, 0x400000, fits=False)  # spared by its neighbours: nothing to type
+    vma = name, 0x200000, 0x400000
+    line = line_to_type(*vma, fits=True, asked=False)
+    assert line.startswith(said) and line_to_type(*vma, fits=True, asked=True).startswith("nothing")
+    small = line_to_type(*vma, fits=False, asked=False)  # spared by its neighbours: nothing to type
     assert small == (line if name.startswith("/") else "-")
+
+
+@pytest.mark.parametrize("walks", [200, 20_000])
+def test_lines_are_those_of_mappings_that_save_what_is_worth_typing(walks):
+    """The best of those with huge pages; the small one is spared walks by its neighbour."""
+    table = DataFrame(
+        {
+            "start": [0x1000, 0x200000, 0x400000],
+            "name": ["", "/x", "[stack]"],
+            "walks": 100,
+            "walks_saved": [100, 80, 80],
+            "huge_bytes": [0, 2 << 20, 2 << 20],
+            "waste_bytes": 0,
+            "saved_per_mib": [0.0, 40.0, 40.0],
+            "line": ["-", "its contents", "-"],
+        }
+    )
+    table["saved_share"] = table["walks_saved"] / walks
+    table.attrs = {"walks": walks, "findings": []}
+    first, _, last = view(table)
+    share = 80 / walks
+    assert first.lines[0] == str(message("hugepages", "best", name="/x", start=0x200000, share=share))
+    assert bool(last.lines) == (walks == 200)
+    assert not last.lines or "200000" in str(last.lines[0])
