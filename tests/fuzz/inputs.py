@@ -123,7 +123,8 @@ def capture(r, bases, place):
     c = str(target)
     plans = [word for policy in r.sample(POLICIES, 2) for word in ("-p", policy)]
     cheap = [
-        *(["info", c], ["classify", c], ["classify", c, "--weight", r.choice(["4k", "leaf"]), "--by", "vma"]),
+        *(["info", c], ["classify", c]),
+        ["classify", c, "--weight", r.choice(["walks", "leaf"]), "--by", "vma"],
         *(["walk", c, hex(r.choice([*EDGES, r.getrandbits(47)]))], ["fragmentation", c]),
         *(["fragmentation", c, "--after"], ["redact", c, "-o", f"{place}/red"], ["diff", c, c]),
     ]
