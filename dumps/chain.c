@@ -656,21 +656,53 @@ static bool follow_to_end(struct chain *chain, const struct process *process, st
 	return !why;
 }
 
+/* Regains what the thread had before it was set to its chain. */
+static bool take_back(struct thread *thread)
+{
+	thread->registers.orig_rax = -1;
+	hurry(thread, false);
+	return !ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->registers) &&
+	       !ptrace(PTRACE_SETSIGMASK, thread->tid, 8, &thread->mask);
+}
+
+/* The thread goes through its chain without us, sooner or later: no other chain is written there. */
+static void leave_segment(struct chain *chain)
+{
+	shmdt(chain->shared);
+	chain->shared = NULL;
+	chain->place = 0; /* it is not known how far the chain has come */
+}
+
+/*
+ * It has not run since it was set, as in a frozen control group: it is taken back. If it does not stop for that, or has begun,
+ * the segment is left with its name, which its chain takes away.
+ */
+static void give_up(struct chain *chain, struct thread *thread, uint64_t place)
+{
+	struct user_regs_struct registers;
+
+	ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
+	if (wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, NULL, NULL) ||
+	    ptrace(PTRACE_GETREGS, thread->tid, 0, &registers) || registers.rip != chain->call ||
+	    registers.rsp != in_place(place, offsetof(struct end, frames[CLONE])) || (long)registers.orig_rax >= 0 ||
+	    !take_back(thread))
+		leave_segment(chain);
+}
+
 static enum stop_result follow(struct chain *chain, const struct process *process, struct thread *thread,
 			       struct order *order, uint64_t place)
 {
 	int64_t now = microseconds_now();
 	long result = result_of(chain, process, thread, SYS_shmat, now + TO_CALL);
 
-	if (result == LONG_MIN)
+	if (result == LONG_MIN) {
+		give_up(chain, thread, place);
 		return NO_CLONE;
+	}
 	POINT(6);
 	if (result != (long)place) {
 		because(chain, "shmat in it: %s", strerror(-result));
-		thread->registers.orig_rax = -1;
-		ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->registers);
-		ptrace(PTRACE_SETSIGMASK, thread->tid, 8, &thread->mask);
-		hurry(thread, false);
+		take_back(thread);
 		return NO_CLONE;
 	}
 	result = result_of(chain, process, thread, SYS_clone, order->until + order->to_stop + order->to_return + TO_END);
@@ -680,7 +712,8 @@ static enum stop_result follow(struct chain *chain, const struct process *proces
 	else if (result != LONG_MIN)
 		because(chain, "thread %d could not be cloned: %s", thread->tid, strerror(-result));
 	if (result == LONG_MIN || !follow_to_end(chain, process, thread)) {
-		chain->place = 0; /* it is not known how far the chain has come */
+		shmctl(chain->segment, IPC_RMID, NULL);
+		leave_segment(chain);
 		return result > 0 ? CARRIED_OUT : NO_CLONE;
 	}
 	POINT(8);
@@ -776,6 +809,7 @@ enum stop_result chain_carry_out(struct chain *chain, const struct process *proc
 		memcpy(order_of(chain), order, ORDER_BYTES(order->count));
 		write_chain(chain, &thread, place);
 		POINT(4);
+		order_of(chain)->attaching = 1;
 		/* no signal finds a handler's room at a stack pointer where nothing is yet; the chain's end gives the mask back */
 		if (set_call(chain, thread.tid, thread.registers, SYS_shmat, chain->segment, place, SHM_EXEC,
 			     in_place(place, offsetof(struct end, frames[CLONE]))) ||
@@ -892,7 +926,7 @@ bool chain_unmap(struct chain *chain, const struct process *process)
 	return clean;
 }
 
-/* What one of us left who was killed before a target had attached it. */
+/* What one of us left who was killed before a thread was set to attach it: one that is set may be about to, however late. */
 static void remove_forgotten(void)
 {
 	struct shm_info all;
@@ -906,7 +940,8 @@ static void remove_forgotten(void)
 		if (segment < 0 || one.shm_segsz != SHARED_BYTES || one.shm_nattch || one.shm_perm.cuid != geteuid() ||
 		    !kill(one.shm_cpid, 0) || (at = shmat(segment, NULL, SHM_RDONLY)) == (char *)-1)
 			continue;
-		if (!memcmp(at, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start))
+		if (!memcmp(at, _binary_relocate_clone_bin_start, _binary_relocate_clone_bin_end - _binary_relocate_clone_bin_start) &&
+		    !((struct order *)(at + CODE_MOST + 8))->attaching)
 			shmctl(segment, IPC_RMID, NULL);
 		shmdt(at);
 	}

@@ -44,6 +44,7 @@ struct order {
 	uint32_t gap, refusals; /* of tests: microseconds between both ways, or before the keeper, ways back that fail */
 	char tasks[40], maps[40];
 	int32_t outcome, error, thread, stopped, done;
+	int32_t attaching;       /* a thread is set to attach this memory, and would return into nothing without it */
 	int32_t standing, leave; /* all threads stand still; what ptrelocate says to that */
 	int32_t keeper; /* of an order without parts: a process that waits to unmap this memory */
 	struct { int64_t seconds, nanoseconds; } patience; /* of the keeper */

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections import namedtuple
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,48 @@ def test_killed_among_signals_it_harms_nothing(program, step):
         for _ in range(3):
             relocate(one.pid, "--yes", die_at=step, gap=2000)
         assert one.counts()
+
+
+@pytest.fixture
+def freeze():
+    """freeze(pid, whether): a process in a control group that is frozen, as a paused container is."""
+    groups = [front.GROUPS, front.GROUPS / "unified"]
+    root = next(place for place in groups if (place / "cgroup.controllers").exists())
+    group = root / f"ptanalyze-frozen.{os.getpid()}"
+    group.mkdir()
+
+    def call(pid, whether):
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "cgroup.freeze").write_text(str(int(whether)))
+        assert wait_for(lambda: f"frozen {whether:d}" in (group / "cgroup.events").read_text())
+
+    yield call
+    assert wait_for(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def tried_once(pid):
+    """Exit status of a tool that is interrupted in its first attempt."""
+    command = [relocating.TESTED, "--yes", "--max-pause", "50000", str(pid)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tool:
+        assert wait_for(lambda: f" {tool.pid} " in Path("/proc/sysvipc/shm").read_text())
+        tool.send_signal(signal.SIGINT)
+        return tool.wait(30)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_frozen_process_goes_on_once_thawed(program, freeze, killed):
+    """Its thread is set to a chain that it begins long after the tool, or two of them, have ended."""
+    with target(program, "write", 8, 2) as one:
+        one.counts()
+        before = areas(one.pid), threads(one.pid)
+        freeze(one.pid, True)
+        for _ in range(killed):
+            relocate(one.pid, "--yes", die_at=5)
+        assert tried_once(one.pid) == 3
+        freeze(one.pid, False)
+        assert as_before(one.pid, before) and one.counts()
+        moved(one.pid, "--max-pause", 0)
 
 
 def segments(pid):
