@@ -302,6 +302,14 @@ def test_a_sealed_dump_that_changed_afterwards_is_refused(tmp_path, both):
         join(*both, tmp_path / "vm")
 
 
+def test_a_damaged_trace_is_not_sealed(tmp_path, both):
+    """What no seal vouches for is read before it gets one."""
+    (both[1] / "trace.ptt").write_bytes(bytes(4096))
+    with pytest.raises(CaptureError, match=r"trace.ptt: magic"):
+        join(*both, tmp_path / "vm")
+    assert not (tmp_path / "vm").exists()
+
+
 @pytest.mark.parametrize(
     "file", ["host/vm.json", "host/ept.tables", "guest/snapshot.json", "guest/gpt.entries"]
 )

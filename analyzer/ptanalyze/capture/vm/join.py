@@ -295,6 +295,10 @@ def must_be_whole(directory: Path) -> None:
     if (directory / MANIFEST).exists():
         for name, why in damaged_files(directory, read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
+    elif (directory / TRACE).exists():
+        from ...formats.trace import read_trace
+
+        read_trace(directory / TRACE)
 
 
 def provenance(directory: Path) -> dict[str, Any]:
