@@ -300,6 +300,34 @@ def parse_pinatrace(data, page, write):
     return n, -1
 
 
+# Entries of a row of a vMitosis page-table dump, from text to words.
+
+NUMA, EXECUTABLE, POINTER = 1 << 60, 1 << 61, 1 << 62  # prefixes n, x and p of an entry, above its number
+DIGITS = 10  # frames have 40 bits
+PREFIX = np.zeros(256, np.int64)
+PREFIX[list(b"nxp")] = NUMA, EXECUTABLE, POINTER
+
+
+@pt.jit.kernel
+def parse_entries(text, words):
+    """Fill words (int64[n]) from entries: letters n, x and p, 1 to 10 hexadecimal digits, a blank behind.
+
+    text  uint8[bytes] that ends with a blank. Returns whether it is n entries and nothing else.
+    """
+    n, prefix, number, digits = 0, np.int64(0), np.int64(0), 0
+    for byte in text:
+        if byte == SPACE and digits > 0 and n < len(words):
+            words[n] = prefix | number
+            n, prefix, number, digits = n + 1, np.int64(0), np.int64(0), 0
+        elif HEX[byte] >= 0 and digits < DIGITS:
+            number, digits = number << 4 | HEX[byte], digits + 1
+        elif PREFIX[byte] and digits == 0:
+            prefix |= PREFIX[byte]
+        else:
+            return False
+    return n == len(words)
+
+
 # Touches to bytes, in the format of pintool/records.h.
 
 RECENT = 6  # pages that a touch may name by their place

@@ -18,6 +18,7 @@ import numpy as np
 import ptanalyze as pt
 
 from . import Head
+from .kernels import EXECUTABLE, NUMA, POINTER, parse_entries
 
 # Tables of a dump, known only by frame and level, assembled: which points to which, at which address.
 
@@ -140,9 +141,7 @@ X86_BITS = np.uint64(5)  # present, user
 EPT_BITS = np.uint64(7)  # read, write, execute
 BLOCK = re.compile(rb'<ptdump process="(\d{1,10})" (count|error)="(-?\d{1,10})">')
 NUMA_LINE = re.compile(r"(\d{1,4}) (\d{1,19}) (\d{1,19})")
-ROW = re.compile(rb'<level([1-4]) b="([0-9a-f]{1,10})">((?:[nxp]*[0-9a-f]{1,10} ){512})<')
-NUMA, EXECUTABLE, POINTER = 1 << 60, 1 << 61, 1 << 62  # prefixes n, x and p of an entry, above its number
-FIRST_PREFIX = ord("n")  # hexadecimal digits come before it
+ROW = re.compile(rb'<level([1-4]) b="([0-9a-f]{1,10})">([0-9a-fnxp ]* )<')
 UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
 
 
@@ -264,32 +263,27 @@ def read_rows(
     """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
     level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
     with tempfile.TemporaryFile(dir=spill) as file:
-        words = pt.formats.map_new(file, np.int64, (count, 512))
+        words = np.asarray(pt.formats.map_new(file, np.int64, (count, 512)))
     rows = 0
     while start < end:
         after = text.find(b"\n", start, end)
         line = text[start : after if after >= 0 else end]
         if line.startswith(b"<l"):
             row = ROW.match(line)
-            if row is None or rows == count:
+            if (
+                row is None
+                or rows == count
+                or not parse_entries(np.frombuffer(row[3], np.uint8), words[rows])
+            ):
                 number = text[:start].count(b"\n") + 1
                 why = f"not one of {count} tables: a frame and 512 numbers, each with a blank behind it"
                 raise pt.errors.CaptureError(path, f"line {number}", repr(line[:20]), why)
             level[rows], frame[rows] = int(row[1]), int(row[2], 16)
-            words[rows] = [
-                int(entry, 16) if entry[0] < FIRST_PREFIX else word_of(entry) for entry in row[3].split()
-            ]
             rows += 1
         start += len(line) + 1
     if rows != count:
         raise pt.errors.CaptureError(path, "count", count, f"{rows} tables follow")
     return level, frame, words
-
-
-def word_of(entry: bytes) -> int:
-    """An entry's number, with a bit for each of its prefixes."""
-    bits = {b"n": NUMA, b"x": EXECUTABLE, b"p": POINTER}
-    return int(entry.lstrip(b"nxp"), 16) | sum(bit for prefix, bit in bits.items() if prefix in entry)
 
 
 def to_entries(

@@ -1,5 +1,6 @@
 """Page tables from other tools: text dumps."""
 
+import re
 import tempfile
 
 import numpy as np
@@ -11,6 +12,7 @@ from naive import decode as naive
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze_formats.kernels import parse_entries
 from ptanalyze_formats.ptdump_text import import_ptdump, read_rows
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
@@ -94,6 +96,7 @@ def test_every_leaf_and_table_of_a_dump_arrives(tmp_path, pages, inverted):
     assert leaves(read_snapshot(tmp_path / "out").guest) == leaves(tree)
 
 
+@pytest.mark.twin
 @settings(max_examples=15, deadline=None)
 @given(trees(frames=UNIQUE_FRAMES), st.booleans())
 def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
@@ -101,6 +104,18 @@ def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
     expected = naive.parse_rows(text)
     level, frame, words = read_rows("dump", text.encode(), 0, len(text), len(expected), tempfile.gettempdir())
     assert [(int(a), int(b), c.tolist()) for a, b, c in zip(level, frame, words, strict=True)] == expected
+
+
+ENTRIES = st.lists(st.from_regex("[nxp]{0,3}[0-9a-f]{0,11}[nxp]?", fullmatch=True), min_size=2, max_size=4)
+
+
+@pytest.mark.twin
+@settings(deadline=None)
+@given(ENTRIES)
+def test_entries_are_taken_where_a_regular_expression_takes_them(entries):
+    text = " ".join([*entries, ""])
+    expected = re.fullmatch("(?:[nxp]*[0-9a-f]{1,10} ){3}", text)
+    assert parse_entries(np.frombuffer(text.encode(), np.uint8), np.zeros(3, np.int64)) == bool(expected)
 
 
 def test_what_the_text_lacks_is_said_to_be_unknown(tmp_path):
@@ -160,6 +175,8 @@ DAMAGE = [
     ("0 0 </level4>", "0 </level4>", r"line \d+"),
     ("0 0 </level4>", "0 0 0 </level4>", r"line \d+"),
     ("0 0 </level4>", "0 q </level4>", r"line \d+"),
+    ("0 0 </level4>", "0 A </level4>", r"line \d+"),
+    ("0 0 </level4>", "0 0 n</level4>", r"line \d+"),
     ("<level4", "<level9", r"line \d+"),
     ('<level4 b="', '<level4 b="100000000000000000000000', r"line \d+"),
     ("0 0 </level4>", "0 100000000000000000000000 </level4>", r"line \d+"),
