@@ -257,20 +257,10 @@ class Recorder:
         asked = address if flags & FIXED else 0
         self.event(pt.trace.Event.MMAP, thread, asked, length, READ_WRITE, flags, result=address)
 
-    def event(
-        self,
-        kind: pt.trace.Event,
-        thread: int,
-        a: int = 0,
-        b: int = 0,
-        c: int = 0,
-        d: int = 0,
-        result: int = 0,
-    ) -> None:
+    def event(self, kind: pt.trace.Event, thread: int, *arguments: int, result: int = 0) -> None:
         if self.writer is not None:
-            self.writer.event(
-                int(kind), a, b, c, d, result, thread=thread, cpu=self.cpu[thread], time=self.time()
-            )
+            now = {"thread": thread, "cpu": self.cpu[thread], "time": self.time()}
+            self.writer.event(kind, *arguments, result=result, **now)
 
     def chunk(self, thread: int, pages: np.ndarray, write: np.ndarray) -> None:
         """A turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
