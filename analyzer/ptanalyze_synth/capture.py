@@ -18,6 +18,7 @@ from .plan import plan as plan_of
 from .process import FIRST_TID, START, Frames, Process, Recorder, State, growth, new_state
 
 LOCAL, REMOTE = 10, 20  # distances of the ACPI SLIT
+MOVED = 4096  # tables at a time: 16 MiB
 HVA = 0x7F0000000000
 METHOD = "synth"
 SLACK = 1.05  # upper tables, the trace
@@ -139,7 +140,7 @@ def tree_of(
     levels: int,
     encoding: str,
 ) -> pt.snapshot.Tree:
-    """Tree of the tables that were made."""
+    """Tree of the tables that were made, which move to the front of their file: memory may not hold them."""
     kept = np.flatnonzero(radix.frame >= 0)
     number = np.cumsum(radix.frame >= 0) - 1
     parent = layout.parent[kept]
@@ -147,7 +148,10 @@ def tree_of(
     node = topology.node_of_frame(behind[kept])
     flags = np.zeros(len(kept), np.uint8)
     columns = layout.base[kept], radix.frame[kept], parent, node, layout.level[kept], flags
-    return pt.snapshot.Tree(radix.entries[kept], *columns, levels, encoding)
+    for start in range(0, len(kept), MOVED):
+        tables = kept[start : start + MOVED]
+        radix.entries[start : start + len(tables)] = radix.entries[tables]
+    return pt.snapshot.Tree(radix.entries[: len(kept)], *columns, levels, encoding)
 
 
 def vm_facts(plan: Plan, space: Space, seen: pt.snapshot.Topology) -> dict[str, Any]:

@@ -614,6 +614,14 @@ def made(directory, **options):
     return process.plan, open_capture(directory / "made")
 
 
+def test_tables_made_on_disk_are_not_read_into_memory(tmp_path):
+    parameters = Parameters(size=64 * MIB, guest="visible", accesses=1, fragmentation=0.1)
+    process, snapshot = synthesize(parameters, tmp_path / "made", trace=False)
+    space = process.state.space
+    assert np.shares_memory(snapshot.guest.entries, space.guest.entries)
+    assert np.shares_memory(snapshot.host.entries, space.host.entries) and (space.host.frame < 0).any()
+
+
 def space_of(capture):
     return address_space(capture.snapshot, np.zeros(0, np.uint64))
 
