@@ -215,6 +215,8 @@ def test_flags_survive(tmp_path, tree):
 JSON_FAULTS = [
     (("format",), "else"),
     (("version",), 99),
+    (("levels",), 5),
+    (("encoding",), "ept"),
     (("colour",), "red"),
     (("nodes", 0, "id"), "zero"),
     (("nodes", 1, "id"), 0),

@@ -328,6 +328,8 @@ def test_a_joined_capture_is_no_guest(tmp_path, both):
 WRONG = [
     ({"format": "x"}, "format = x"),
     ({"version": 2}, "version = 2"),
+    ({"levels": 5}, "levels = 5"),
+    ({"encoding": "kvm"}, "encoding = kvm"),
     ({"slots": [{"gpa": 1, "bytes": 4096, "hva": 0}]}, "not whole pages"),
     ({"slots": [{"gpa": 0, "bytes": 0, "hva": 0}]}, "empty or out of range"),
     ({"slots": [{"gpa": -4096, "bytes": 8192, "hva": 0}]}, "empty or out of range"),

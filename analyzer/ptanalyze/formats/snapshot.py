@@ -395,6 +395,7 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION)
     facts = decode_facts(path, record.facts, Facts, FORMAT)
     guest = read_tree(directory, "gpt")
+    must_agree(path, record, guest, "gpt")
     vmas, names = parse_maps(read_bytes(directory / "maps", MOST_MAPS), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
@@ -402,6 +403,14 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     nested = (directory / "ept.tables").exists() if nested is None else nested
     host = read_tree(directory, "ept") if nested else None
     return Snapshot(guest, vmas, names, topology_of(directory / SNAPSHOT_FILE, record.nodes), host, facts)
+
+
+def must_agree(path: Path, record: Strict, tree: Tree, name: str) -> None:
+    """CaptureError unless a record has the levels and encoding of its tree: else they are of two dumps."""
+    for field in ("levels", "encoding"):
+        value, of_tree = getattr(record, field), getattr(tree, field)
+        if value != of_tree:
+            raise CaptureError(path, field, value, f"{name}.tables says {of_tree}")
 
 
 def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
@@ -555,6 +564,7 @@ def read_vm(directory: str | PathLike[str]) -> HostDump:
     record = decode_record(path, read_bytes(path), VmRecord, VM_FORMAT, VM_VERSION)
     facts = decode_facts(path, record.facts, Facts, VM_FORMAT)
     tree = read_tree(directory, NAME)
+    must_agree(path, record, tree, NAME)
     check_slots(path, record.slots)
     check_roots(path, record.roots, tree)
     topology = topology_of(path, record.nodes)
