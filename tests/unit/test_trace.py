@@ -281,6 +281,18 @@ def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, val
         read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
 
 
+@pytest.mark.twin
+@pytest.mark.parametrize("version", [3, 4])
+def test_versions_of_a_part_are_refused_with_the_way_out(tmp_path, good, version):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["version"] = version
+    with pytest.raises(CaptureError) as error:
+        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+    assert f"version = {version}: expected 1 or 2" in str(error.value) and "record it again" in str(
+        error.value
+    )
+
+
 def frame(payload, **fields):
     head = np.zeros(1, FRAME_DTYPE)
     head["magic"], head["kind"], head["bytes"] = trace_codec.FRAME_MAGIC, 1, len(payload)

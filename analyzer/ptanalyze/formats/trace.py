@@ -34,7 +34,7 @@ from .atomic import atomic_write
 
 MAGIC = b"PTTRACE\n"
 VERSION = 2
-OLD = 1  # never stripped, else the same
+VERSIONS = (1, VERSION)  # 1: never stripped, else the same
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
@@ -110,11 +110,14 @@ def map_file(path: Path) -> np.ndarray:
 
 def read_header(path: Path, data: np.ndarray) -> np.void:
     header: np.void = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
-    expect = {"magic": MAGIC, "byte_order": BYTE_ORDER, "version": VERSION, "header_bytes": HEADER_BYTES}
-    for name, value in expect.items():
-        if header[name] != value and not (name == "version" and header[name] == OLD):
-            why = f"expected {value}; record it again, whole: this release reads no other trace"
-            raise CaptureError(path, name, header[name], why)
+    for name, value in {"magic": MAGIC, "byte_order": BYTE_ORDER, "header_bytes": HEADER_BYTES}.items():
+        if header[name] != value:
+            raise CaptureError(
+                path, name, header[name], f"expected {value}; not a trace that this release reads"
+            )
+    if header["version"] not in VERSIONS:
+        why = f"expected {' or '.join(map(str, VERSIONS))}; record it again, whole"
+        raise CaptureError(path, "version", header["version"], why)
     blank = data[:HEADER_BYTES].copy().view(HEADER_DTYPE)
     blank["crc"] = 0
     crc = zlib.crc32(blank.tobytes())
