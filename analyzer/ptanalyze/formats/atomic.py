@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written without a name, synced, then named, readable by their owner."""
+"""Files appear whole or not at all: written under another name, synced, renamed, readable by their owner."""
 
 import errno
 import os
