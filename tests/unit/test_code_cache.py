@@ -243,6 +243,16 @@ def test_code_that_is_damaged_is_compiled_anew_and_mended(program, where):
     assert program.run() == (35, True)
 
 
+def test_the_code_of_another_key_is_not_run(program):
+    program.run()
+    program.write("hooks", HOOKS.replace("state.offset + F", "state.offset - F"))
+    (first,) = (program.folder / "kept").rglob("*.ptcode")
+    assert program.run() == (-25, False)
+    (second,) = set((program.folder / "kept").rglob("*.ptcode")) - {first}
+    os.replace(first, second)
+    assert program.run() == (-25, False)
+
+
 def test_in_a_directory_that_others_can_write_to_code_is_neither_run_nor_kept(program):
     program.run()
     (program.folder / "kept").chmod(0o770)

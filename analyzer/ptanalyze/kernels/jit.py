@@ -44,11 +44,11 @@ from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.extending import register_jitable
 
-# Compiled code on disk: a file per key, its SHA-256 first, in a directory that only this user can write to.
+# Compiled code on disk: a file per key, a SHA-256 first, in a directory that only this user can write to.
 #
-# Code that is damaged, or that somebody else may have left, is as good as none.
+# Code that is damaged, that is in another's file, or that somebody else may have left, is as good as none.
 
-FORMAT = "names counted from a random number, the sum first"  # code that was kept before is not read
+FORMAT = "names counted from a random number, the sum of file name and code first"  # other code is not read
 SUM = 32  # bytes of a SHA-256
 SUFFIX = ".ptcode"
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -77,7 +77,7 @@ def load_code(path):
     """What save_code left in a file, or None; None too where it names a module that this version lacks."""
     with suppress(OSError, ImportError, AttributeError):
         content = path.read_bytes()
-        if content[:SUM] == hashlib.sha256(content[SUM:]).digest():
+        if content[:SUM] == sum_of(path, content[SUM:]):
             return pickle.loads(content[SUM:])
     return None
 
@@ -88,11 +88,16 @@ def save_code(path, code):
     fd, name = tempfile.mkstemp(prefix=".ptcode-", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
+            file.write(sum_of(path, content) + content)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def sum_of(path, content):
+    """SHA-256 of code and of its file's name, which holds the key: a file under another's name is damaged."""
+    return hashlib.sha256(os.fsencode(path.name) + content).digest()
 
 
 def count_from_random():
