@@ -149,6 +149,29 @@ def test_what_changed_is_compiled_anew(compiled, name, old, new, result):
         compiled.write(name, text)
 
 
+ALIAS = """
+from factors import one, two
+from numba import njit
+
+third = {}
+
+@njit
+def add(state, x):
+    return one(x) + two(x) + third(x)
+"""
+
+
+def test_another_function_under_a_name_is_compiled_anew(program):
+    """Both are called by other names, too."""
+    text = (
+        "from numba import njit\n\n@njit\ndef one(x):\n    return x\n\n@njit\ndef two(x):\n    return 2 * x\n"
+    )
+    program.write("factors", text)
+    for name, result in (("one", 40), ("two", 50)):
+        program.write("hooks", ALIAS.format(name))
+        assert program.run() == (result, False)
+
+
 def test_what_no_file_holds_is_not_kept(program):
     """The next process knows nothing of `__main__`, a session or a notebook."""
     program.write("main", MAIN.replace("from hooks import add", HOOKS))

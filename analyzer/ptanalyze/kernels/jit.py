@@ -138,7 +138,7 @@ class CodeCache:
     def text(self):
         """What the code says, None where that is not known."""
         with suppress(NoKey):
-            return "\n".join(described(self.function, set()))
+            return "\n".join(described(self.function, {}))
 
     def path(self, signature, codegen):
         """File of the code for argument types, a tuple or a Numba signature, and a CPU; None: not kept."""
@@ -188,6 +188,8 @@ class NoKey(Exception):
 def described(thing, seen):
     """Texts that are equal in another process if and only if compiled code that uses `thing` is.
 
+    seen  {function: its number} of those described before, which is all that is said of them again
+
     NoKey for what is not known to be so.
     """
     if isinstance(thing, Dispatcher):
@@ -198,8 +200,9 @@ def described(thing, seen):
     if getattr(thing, "__module__", "") == "__main__":
         raise NoKey(repr(thing))
     if isinstance(thing, FunctionType):
-        if thing not in seen:
-            seen.add(thing)
+        new = thing not in seen
+        yield f"function {seen.setdefault(thing, len(seen))}"
+        if new:
             yield from code(thing.__code__, thing.__globals__, seen)
             cells = [cell.cell_contents for cell in thing.__closure__ or ()]
             yield from described((*cells, thing.__defaults__), seen)
@@ -223,7 +226,7 @@ def described(thing, seen):
 def fields_of(kind):
     """Texts that tell a Numba type from others of its name: named tuples by class and fields."""
     if isinstance(kind, types.BaseNamedTuple):
-        yield from described(kind.instance_class, set())
+        yield from described(kind.instance_class, {})
         for member in kind.types:
             yield from fields_of(member)
 
