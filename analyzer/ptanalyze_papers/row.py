@@ -95,9 +95,9 @@ def flat(row: Row) -> dict[str, pt.columns.Cell]:
     judged = ours is not None and not row.bound and row.kind in JUDGED
     inside = holds = None
     if ours is not None and judged and row.ranged:
-        inside = ours.low <= value <= ours.high
+        inside = bool(ours.low <= value <= ours.high)
     if ours is not None and row.bound:
-        holds = ours.middle >= value if row.bound == LEAST else ours.middle <= value
+        holds = bool(ours.middle >= value if row.bound == LEAST else ours.middle <= value)
     return {
         "paper": row.paper,
         "name": row.name,

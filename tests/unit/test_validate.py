@@ -15,7 +15,7 @@ from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import bench
 from ptanalyze_papers.ports import FIGURES
 from ptanalyze_papers.row import Paper, Row, flat, published
-from ptanalyze_papers.run import PAPERS, figures, tally, validate
+from ptanalyze_papers.run import PAPERS, by_figure, figures, tally, validate
 from ptanalyze_papers.script import TOP, Holes, Script
 from ptanalyze_synth.process import START, new_group
 
@@ -61,6 +61,14 @@ def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers
     found = tallied(*rows, row(Interval(9, 10, 11), FITTED), row(10, REPLAYED))
     assert (found["intervals"], found["inside"], found["without_width"]) == (3, 2, 1)
     assert found["width"] == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("number", [float, np.float64])
+def test_numbers_of_no_width_that_miss_are_marked(number):
+    ends = ((11, 11, 11), (10, 10, 10), (10.5, 11, 12))
+    rows = [*(row(Interval(*map(number, each)), REPLAYED) for each in ends), row(11, REPLAYED)]
+    lines = by_figure(pd.DataFrame([flat(one) for one in rows]), [])
+    assert [", no width" in line for line in lines if " 10 x " in line] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("name", PAPERS)
