@@ -371,6 +371,17 @@ def test_an_answer_is_as_sure_as_its_interval(speedup, kind):
     assert messages()["type"].keys() == messages()["because"].keys()
 
 
+@pytest.mark.parametrize(("nodes", "code"), [(1, PAGES), (2, f"{PAGES}-asked")])
+def test_huge_pages_alone_are_named_though_asked_for(nodes, code):
+    """On one node no other part can be named beside the answer: "more than placement: ." said nothing."""
+    linux, thp = results("thp")
+    tables = Interval.exactly(1.0)
+    base = replace(linux, local_tables=tables, local_data=tables, classes=linux.classes[:nodes])
+    huge = replace(thp, speedup=Interval(1.1, 1.2, 1.3))
+    limit = verdict([base, huge], Workload(np.array([9, 0][:nodes]), np.array([0, 9]))).limit
+    assert limit.code == code and limit.numbers["parts"]
+
+
 def test_a_verdict_does_not_turn_because_huge_pages_could_not_be_asked():
     linux, _ = results("thp")
     base = replace(linux, local_tables=Interval(1.1, 1.2, 1.3), local_data=Interval.exactly(1.0))

@@ -447,6 +447,7 @@ def limit_of(
     if not parts:
         return None
     first, most = parts[0], max((part.gain.high for part in parts if not part.least), default=1.0)
+    answered = answered and len(parts) > 1  # on one node nothing else can be named beside the answer
     words = joined(part.message for part in parts if not (answered and part.kind == PAGES))
     if unjudged:
         return message("limit", UNKNOWN, parts=words)
