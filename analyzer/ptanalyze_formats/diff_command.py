@@ -74,7 +74,8 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
         return pt.formats.read_rows(source)
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
-    policies = [(name, dict(map(pt.replay_options.pair_of, settings)))] if name else []
+    own = dict(pt.replay_options.pair_of(setting, f"{directory}@{name},") for setting in settings)
+    policies = [(name, own)] if name else []
     opened = pt.replay_options.capture_of(directory)
     with pt.terminal.progress_bar() as progress:
         setup = pt.replay_options.setup_from(options, progress)

@@ -409,9 +409,10 @@ def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
     ("arguments", "said"),
     [
         (("-p", "linux:x=1"), "x = 1: no such parameter"),
-        (("-p", "vmitosis-migrate:layers"), "write KEY=VALUE"),
+        (("-p", "vmitosis-migrate:layers"), "-p vmitosis-migrate:layers: write KEY=VALUE"),
         (("-p", "linux", "--move-threads", "0-1"), "move-threads = 0-1"),
         (("-p", "linux", "--autonuma-set", "by=me"), "by = me"),
+        (("-p", "linux", "--autonuma-set", "guest"), "--autonuma-set guest: write KEY=VALUE"),
     ],
 )
 def test_the_command_refuses_in_one_line(pt, vm_sample, arguments, said):

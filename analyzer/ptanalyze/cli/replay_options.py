@@ -83,11 +83,11 @@ set_option = click.option(
 )
 
 
-def pair_of(setting: str) -> tuple[str, str]:
-    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
+def pair_of(setting: str, before: str = "--set ") -> tuple[str, str]:
+    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE; before: what stands before it on the command line."""
     key, equals, value = setting.partition("=")
     if not equals:
-        raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
+        raise UsageError(f"{before}{setting}: write KEY=VALUE")
     return key, value
 
 
@@ -172,7 +172,8 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
 
     plain = dict(options)
     balancing = plain.pop("balancing")
-    moving = dict(map(pair_of, balancing)) if balancing else plain.pop("autonuma")
+    pairs = dict(pair_of(setting, "--autonuma-set ") for setting in balancing)
+    moving = pairs or plain.pop("autonuma")
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
 
@@ -186,7 +187,10 @@ def configured(
     from ..policies import share_settings
 
     pairs = [pair_of(setting) for setting in settings]
-    asked: Any = [(name, dict(map(pair_of, own))) for name, *own in (one.split(":") for one in names)]
+    asked: Any = [
+        (name, dict(pair_of(setting, f"-p {name}:") for setting in own))
+        for name, *own in (words.split(":") for words in names)
+    ]
     if not asked and capture is not None:
         from ..analysis.setup import asked_or_usual, open_replay_capture
 
