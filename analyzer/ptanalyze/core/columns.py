@@ -218,8 +218,6 @@ UNITS = {  # of columns that several tables have
     "middle": "ratio",
     "high": "ratio",
     "cycles": "cycles",
-    "pays_back_runs": "runs",
-    "degree": "degree",
     "seconds": "s",
 }
 
