@@ -165,18 +165,24 @@ class Touched:
     """What threads touched first before the region of interest; nodes of tables and pages that there were."""
 
     def __init__(self, memory, trace, placement):
-        self.memory, self.first = memory, {}  # region -> (number of the event, node)
+        self.memory, self.first, brk = memory, {}, None  # region -> (number of the event, node)
         for number in range(memory.began):
             event = trace.events[number]
-            a, b, kind, result = (int(event[name]) for name in ("a", "b", "kind", "result"))
+            a, b, c = (int(event[name]) for name in "abc")
+            kind, result = event["kind"], int(event["result"])
             if kind == Event.FIRST_TOUCH:
                 self.first[a // MIB2] = number, int(placement.cpu_node[placement.event_cpu[number]])
-            elif a >= TOP or b >= TOP:
+            elif a >= TOP or b >= TOP or result < 0:
                 continue
-            elif (kind == Event.MUNMAP and result >= 0) or (kind == Event.MREMAP and 0 < result != a):
+            elif kind == Event.MUNMAP or (kind == Event.MREMAP and result != a):
                 self.forget(a, a + up(b))
+            elif kind == Event.MREMAP:
+                self.forget(a + up(c), a + up(b))
             elif kind == Event.MMAP and result > 0:
                 self.forget(result, result + up(b))
+            elif kind == Event.BRK:
+                self.forget(up(result), brk or 0)
+                brk = up(result)
 
     def forget(self, start, end):
         for region in list(self.first):

@@ -148,6 +148,13 @@ def ranges(*events):
         (Event.MREMAP, (M, 8192, 16384, 1), M, []),
         (Event.MREMAP, (M, 8192, 4096, 0), M, [(M + 4096, M + 8192)]),
         (Event.MREMAP, (M, 4096, 8192, 3), 4 * M, [(4 * M, 4 * M + 8192), (M, M + 4096)]),
+        # mremap_to of mm/mremap.c unmaps the target, then what is cut off, and moves the rest
+        (
+            Event.MREMAP,
+            (M, 16384, 4096, 3),
+            4 * M,
+            [(4 * M, 4 * M + 4096), (M + 4096, M + 16384), (M, M + 4096)],
+        ),
         (Event.MUNMAP, (M, 4096), -22, []),
         (Event.MMAP, (M, 4096, 3, 0x32), -12, []),
         (Event.MUNMAP, (M, 0), 0, []),

@@ -99,8 +99,10 @@ def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
     there = np.ones(len(region), bool)
     gone = effects(events)
     gone = gone[np.isin(gone["what"], (UNMAPPED, MOVED)) | (events["kind"][gone["event"]] == Event.MMAP)]
-    first = np.searchsorted(region, (gone["start"] + REGION - np.uint64(1)) // REGION)
-    last, when = np.searchsorted(region, gone["end"] // REGION), gone["event"]
+    when, of = np.unique(gone["event"], return_index=True)  # mremap cuts off what lies behind what it moves
+    start, end = np.minimum.reduceat(gone["start"], of), np.maximum.reduceat(gone["end"], of)
+    first = np.searchsorted(region, (start + REGION - np.uint64(1)) // REGION)
+    last = np.searchsorted(region, end // REGION)
     for k in np.flatnonzero(first < last):
         there[first[k] : last[k]] &= order[first[k] : last[k]] > when[k]
     region, order = region[there], order[there]
