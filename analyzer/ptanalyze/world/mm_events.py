@@ -488,6 +488,8 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
     """
     moves = effects(trace.events)
     moves = moves[(moves["what"] == MOVED) & (moves["there"] > 0)]
+    call = trace.events[moves["event"]]
+    moves = moves[page_up(np.minimum(call["b"], call["c"])) < TOP]
     known, passed = np.unique(trace.regions).tolist(), list[int]()
     idle: dict[tuple[int, int, int], int] = {}  # moves that led nowhere new, and how many had passed by then
     for move in zip(*(moves[name].tolist() for name in ("start", "end", "there")), strict=True):
