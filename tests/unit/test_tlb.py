@@ -21,9 +21,17 @@ from ptanalyze.formats.trace import read_index, trace_of
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.mm_events import invalidations, undoing
 from ptanalyze.world.scaling import Growth, fold
-from ptanalyze.world.tlb_filter import TlbFilter, far_tlb, is_common, joined_pages, missed_trace, near_tlb
+from ptanalyze.world.tlb_filter import (
+    FLUSH_CEILING,
+    TlbFilter,
+    far_tlb,
+    is_common,
+    joined_pages,
+    missed_trace,
+    near_tlb,
+)
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
 # The filter around the kernels: threads, batches, the stored stream.
@@ -340,6 +348,47 @@ def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
     folded = fold(Growth(2.0, fixed), where[1].regions, TlbFilter(*where, near_tlb(small, [1])).first())
     assert np.diff(split(*where, small, folded=folded).first().offset).tolist() == [16, 1]
+
+
+@pytest.mark.twin
+def test_a_further_run_that_finds_a_folded_page_unmapped_walks_once_more_for_it_and_what_stands_for_it():
+    own = [GIB + KIB4 * page for page in range(16)]
+    mapped = [(0, 0, Event.MMAP, (0, KIB4, 3, 0x22), own[8])]
+    trace = build_trace([(0, own)], mapped)
+    where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
+    small = small_tlb((1, 1), (16, 16))
+    fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
+    near = TlbFilter(*where, near_tlb(small, [1]))
+    folded = fold(Growth(2.0, fixed), where[1].regions, near.first())
+    undone = undoing(trace.events, 0)
+    rerun = {
+        len(gone): TlbFilter(missed_trace(near, near.first(), gone), *where[1:], far_tlb(small), fold=folded)
+        for gone in (undone[:0], undone)
+    }
+    assert [rerun[n].again(0, undone[:n]).page.tolist() for n in rerun] == [[], [0, 8]]
+
+
+UNMAPPED = st.lists(st.tuples(st.integers(0, 4 * 512 - 1), st.integers(1, FLUSH_CEILING)), max_size=3)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(("joins", "at_once"), [(1, 1 << 11), (1, 1), (4, 1), (16, 1 << 11)])
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 4 * 512 - 1), min_size=1, max_size=60), UNMAPPED)
+def test_what_a_further_run_finds_unmapped_is_as_if_shot_down(joins, at_once, pages, unmapped):
+    """Ranges that munmaps at the very end take away: the rest of both runs is the same."""
+    touched, snapshot = [(0, [GIB + KIB4 * page for page in pages])], build_snapshot([(GIB, 5)])
+    calls = [(1, 0, Event.MUNMAP, (GIB + KIB4 * page, KIB4 * count), 0) for page, count in unmapped]
+    ends, shot = (1, 0, Event.ROI_END, (), 0), build_trace(touched, calls)
+    left = build_trace(touched, [ends, *calls])
+    tlb = changed(small_tlb((8, 4), (64, 4)), joins=joins)
+    streams = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tlb_filter, "SPANS_AT_ONCE", at_once)
+        for trace, undone in ((shot, left.events[:0]), (left, left.events[1:])):
+            where = trace, address_space(snapshot, trace.regions), place(trace, 1, 1)
+            streams.append(TlbFilter(*where, tlb).again(0, undone))
+    assert same(*streams)
 
 
 @pytest.mark.twin

@@ -92,6 +92,7 @@ FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flu
 MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, a value is left for empty ways
 MAX_COMMON_SETS = 1 << SLOT_BITS  # more would use bits that differ between dense and real page numbers
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
+SPANS_AT_ONCE = 1 << 11  # of at most 512 pages each
 
 
 NOTHING = np.zeros(0, EVENT_DTYPE)
@@ -293,15 +294,20 @@ class TlbFilter:
         where, regions = addresses(undone), self.space.regions
         spans = Slots(regions).spans(where[:, [0, 3]].ravel(), where[:, [1, 4]].ravel())
         whole = (regions.tlb_level[spans.region] == 1) | (spans.hi - spans.lo == 1 << SLOT_BITS)
-        count = np.where(whole, spans.hi - spans.lo, 0)
-        first = (spans.region << SLOT_BITS) + spans.lo - (np.cumsum(count) - count)
-        pages = (np.arange(count.sum()) + np.repeat(first, count)).astype(np.uint32)
-        if self.fold is not None:
-            for known in self.known:
-                known[self.fold.folded(pages)[1]] = False
-        gone = np.unique(self._seen(pages))
+        count, first = np.where(whole, spans.hi - spans.lo, 0), (spans.region << SLOT_BITS) + spans.lo
+        tables = len(regions.va) + (0 if self.joined is None else len(self.joined.va))
+        gone = np.zeros(tables << SLOT_BITS, bool)  # by page as TLBs see it
+        for begin in range(0, len(count), SPANS_AT_ONCE):
+            n, start = count[begin : begin + SPANS_AT_ONCE], first[begin : begin + SPANS_AT_ONCE]
+            pages = (np.arange(n.sum()) + np.repeat(start - (np.cumsum(n) - n), n)).astype(np.uint32)
+            if self.fold is not None:
+                for known in self.known:
+                    known[self.fold.folded(pages)[1]] = False
+            gone[self._seen(pages)] = True
         for state in self.states:
-            state.rows.tags[np.isin(state.rows.tags, gone)] = NEVER
+            tags = state.rows.tags
+            held = np.flatnonzero(tags < len(gone))  # by ways that are not empty
+            tags[held[gone[tags[held]]]] = NEVER
 
 
 def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
