@@ -76,8 +76,8 @@ class State(NamedTuple):
     sharers    uint64[L, nodes]     bit n of sharers[row, m]: copies on m and n are linked; 0: m has none
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L, 512], owner int16[V]: VMA of each slot, and its owner node, as in History
-    whole      int32[L]             VMA of all slots of a row, SEVERAL where they may differ: a miss that needs
-                                    no line of `vma` takes half the time or less where tables are many
+    whole      int32[L]             VMA of all slots of a row, SEVERAL where they may differ: a miss without a
+                                    line of `vma` takes half the time or less where tables are many
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[2]            nodes that share a leaf table changed, or had a table freed, since the
                                     last FLUSH, by system calls and by NUMA balancing
