@@ -259,8 +259,8 @@ class Recorder:
 
     def event(self, kind: pt.trace.Event, thread: int, *arguments: int, result: int = 0) -> None:
         if self.writer is not None:
-            now = {"thread": thread, "cpu": self.cpu[thread], "time": self.time()}
-            self.writer.event(kind, *arguments, result=result, **now)
+            now = {"result": result, "thread": thread, "cpu": self.cpu[thread], "time": self.time()}
+            self.writer.event(kind, *arguments, **now)
 
     def chunk(self, thread: int, pages: np.ndarray, write: np.ndarray) -> None:
         """A turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""

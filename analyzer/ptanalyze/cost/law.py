@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
@@ -288,9 +288,9 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     placement: str | None = None
     walkers: float
     busy: float | None = None
-    exposed: Interval | None
+    exposed: Interval | None = None
     shared: Interval
-    dram_share: Interval | None
+    dram_share: Interval | None = None
     gpt_part: Interval
     remote_stretch: Interval
     contended_stretch: Interval
@@ -303,3 +303,41 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     assumed: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     sources: dict[str, str] = {}
+
+
+RATIOS = ("gain", "contiguous", "huge_over_split")  # of a PageTrial
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A program measured with pages as found and with huge ones in turns: a calibration, as one by counters.
+
+    program, command, kernel, cpu, date   what ran, where and when; figure: of its work
+    gain             speed with huge pages over as found: median, and its range
+    contiguous       speed as split again over as found, huge_over_split: huge over that; None: not measured
+    pairs, seconds   turns of both states, and what all took
+    blocks           of 2 MiB that were collapsed
+    resident_bytes   anonymous memory
+    huge_share_found, huge_share_huge   part of it in huge pages as found, and where they were made
+    refused          {why the kernel left a block as it was: how many}
+    enabled          /sys/kernel/mm/transparent_hugepage/enabled
+    """
+
+    program: str
+    command: str = ""
+    kernel: str
+    cpu: str
+    date: str
+    figure: str
+    gain: Interval
+    contiguous: Interval | None = None
+    huge_over_split: Interval | None = None
+    pairs: Annotated[int, msgspec.Meta(ge=1)]
+    seconds: Annotated[float, msgspec.Meta(gt=0)]
+    blocks: Count
+    resident_bytes: Count
+    huge_share_found: Share
+    huge_share_huge: Share
+    refused: dict[str, Count] = {}
+    enabled: str = ""

@@ -11,7 +11,7 @@ from ..core.interval import Interval
 from ..core.machine import Machine
 from ..core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ..cost.law import LEAST as LEAST_MEASURED
-from ..cost.law import Calibration, MeasuredRun, check_pair, impossible, placement
+from ..cost.law import RATIOS, Calibration, MeasuredRun, PageTrial, check_pair, impossible, placement
 from .atomic import atomic_write
 from .text_output import toml
 
@@ -24,66 +24,71 @@ def write_machine(path: str | PathLike[str], machine: Machine) -> None:
         out.write(toml(msgspec.to_builtins(machine)).encode())
 
 
-# Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly.
+# Calibration files: TOML with fixed fields, written by `ptanalyze calibrate` and `trial`, read strictly.
 
-FORMAT, VERSION = "ptanalyze-calibration", 2
-INTERVALS = (
-    "exposed",
-    "shared",
-    "dram_share",
-    "gpt_part",
-    "remote_stretch",
-    "contended_stretch",
-    "data_share",
-    "data_loaded",
-)
+FORMAT, VERSION, PAGE_SIZE = "ptanalyze-calibration", 2, "page size"
+HEAD = ("format", "version", "kind")
 NUMBERS = ("walkers", "busy", "noise", "counted_noise", "repair")
-LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
+LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0, **dict.fromkeys(RATIOS, LEAST_MEASURED)}
 MOST = {"exposed": 1.0, "gpt_part": 1.0}
 FACTOR = 1e6  # no coefficient is beyond
 
 
-class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    format: str
-    version: int
-    exposed: Interval | None = None
-    dram_share: Interval | None = None
-
-
-def write_calibration(path: str | PathLike[str], calibration: Calibration) -> None:
-    """Write a Calibration as TOML: whole, synced, 0600."""
-    fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
+def write_calibration(path: str | PathLike[str], calibration: Calibration | PageTrial) -> None:
+    """Write a Calibration or a PageTrial as TOML: whole, synced, 0600."""
+    kind = PAGE_SIZE if isinstance(calibration, PageTrial) else None
+    fields = {"format": FORMAT, "version": VERSION, "kind": kind, **msgspec.to_builtins(calibration)}
     with atomic_write(path, given=True) as out:
         out.write(toml(fields).encode())
 
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
-    """Calibration of a file; InputError names file, field and value where it is damaged."""
+    """Calibration of a file; InputError names file, field and value of a damaged one, or of another kind."""
+    record = read_measured(path)
+    if isinstance(record, PageTrial):
+        why = f"placements need a trace beside it: `whatif CAPTURE --calibration {path}`"
+        raise InputError(path, "kind", PAGE_SIZE, why)
+    return record
+
+
+def read_measured(path: str | PathLike[str]) -> Calibration | PageTrial:
+    """Calibration or PageTrial of a file; InputError as above."""
     try:
         return _checked(path, plain_toml(read_given(path)))
     except Undecodable as error:
         raise error.of(path, InputError) from None
 
 
-def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration:
+def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration | PageTrial:
     if raw.get("format") != FORMAT:
         raise InputError(path, "format", raw.get("format"), f"expected {FORMAT}")
     if raw.get("version") != VERSION:
         raise InputError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
-    record = struct_of(raw, Record)
+    if raw.get("kind", PAGE_SIZE) != PAGE_SIZE:
+        raise InputError(path, "kind", raw["kind"], f"expected {PAGE_SIZE}, or no kind")
+    plain = {field: value for field, value in raw.items() if field not in HEAD}
+    if "kind" in raw:
+        trial = struct_of(plain, PageTrial)
+        _check_intervals(path, trial)
+        return trial
+    record = struct_of(plain, Calibration)
+    _check_intervals(path, record)
     _check(path, record)
-    return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
+    return record
 
 
-def _check(path: str | PathLike[str], record: Record) -> None:
-    for field in INTERVALS:
-        interval = getattr(record, field)
-        low, high = LEAST.get(field, 0.0), MOST.get(field, FACTOR)
-        if interval is not None and not (low <= interval.low <= interval.middle <= interval.high <= high):
+def _check_intervals(path: str | PathLike[str], record: Calibration | PageTrial) -> None:
+    for field in record.__struct_fields__:
+        interval, low, high = getattr(record, field), LEAST.get(field, 0.0), MOST.get(field, FACTOR)
+        if isinstance(interval, Interval) and not (
+            low <= interval.low <= interval.middle <= interval.high <= high
+        ):
             shown = ", ".join(f"{value:g}" for value in interval)
-            raise InputError(
-                path, field, shown, f"expected low, middle, high in this order from {low:g} to {high:g}"
-            )
+            why = f"expected low, middle, high in this order from {low:g} to {high:g}"
+            raise InputError(path, field, shown, why)
+
+
+def _check(path: str | PathLike[str], record: Calibration) -> None:
     for field in NUMBERS:
         value = getattr(record, field)
         known = bool(value) if field != "walkers" else value is not None
@@ -100,7 +105,7 @@ def _check(path: str | PathLike[str], record: Record) -> None:
     _check_pair(path, record)
 
 
-def _check_pair(path: str | PathLike[str], record: Record) -> None:
+def _check_pair(path: str | PathLike[str], record: Calibration) -> None:
     """One run needs its counters; two need a time in common and different placements."""
     local, remote = record.local, record.remote
     if remote is None:
