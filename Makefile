@@ -133,7 +133,7 @@ bench: $(VENV)/.installed-test $(VENV)/.installed-bench
 SECONDS ?= 60
 FIRST ?= 0
 fuzz: warm
-	cd tests && ../$(VENV)/bin/python -m fuzz $(SECONDS) $(FIRST)
+	cd tests && ../$(VENV)/bin/python -m fuzz.campaign $(SECONDS) $(FIRST)
 
 lab: deps $(VENV)/.installed-test native
 	$(PYTEST) tests/lab --full

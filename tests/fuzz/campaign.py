@@ -1,4 +1,4 @@
-"""Many inputs in children that may die, hang or grow: python -m fuzz SECONDS [FIRST SEED]"""
+"""Many inputs in children that may die, hang or grow: python -m fuzz.campaign SECONDS [FIRST SEED]"""
 
 import mmap
 import os
@@ -21,8 +21,6 @@ from .bases import captures, samples, small_files, texts
 from .inputs import calls
 from .readers import read_unchanged
 
-# Many inputs in children that may die, hang or grow: python -m fuzz SECONDS [FIRST SEED]
-#
 # A child runs seed after seed and notes in shared memory what it begins; its parent ends it where a call
 # takes too long or too much memory, and another goes on behind that seed. Ends with 1 if anything is wrong.
 
@@ -249,3 +247,7 @@ class Findings:
 def cell(value):
     text = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
     return f"{text:>12}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -9,8 +9,7 @@ from ptanalyze.core.snapshot import NO_PARENT, Snapshot
 
 from . import images
 from .checks import snapshot_of
-from .guest import Guest
-from .machine import SVM_CPU, Machine
+from .machine import SVM_CPU, Guest, Machine
 from .runs import Run, boot
 from .touched import arguments, read_log, translate
 

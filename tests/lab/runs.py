@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .images import cache
-from .ram import Ram
+from .machine import Ram
 
 ROOM = 8 << 30  # free bytes that the sparse files of a machine's memory may need
 HISTORY = []  # one line a run, for the summary of the tests

@@ -19,7 +19,7 @@ from .checks import (
     placed_as_asked,
     topology_is_the_machines,
 )
-from .guest import Guest
+from .machine import Guest
 from .nested import HOST, run_guest, through, walked_tree
 from .runs import a_place
 from .touched import Region, bind, interleave, translate

@@ -3,8 +3,7 @@
 import pytest
 
 from native import packages, tracing
-from native.dumping import SPARSE_GIB, build, make, running
-from native.vms import build_vmm
+from native.dumping import SPARSE_GIB, build, build_vmm, make, running
 
 
 @pytest.fixture(scope="session")

@@ -17,18 +17,23 @@ from click.testing import CliRunner
 
 from captures import NAMES, unpack
 from native.dumping import (
+    HIGH,
+    LOW,
     MANY,
+    MIB,
     PROGRAMS,
     PTDUMP,
     REPOSITORY,
+    as_if_nested,
     assert_closed,
     leaves,
     make,
+    need_kvm,
+    ptdump_vm,
     running,
     state,
     wait_for,
 )
-from native.vms import HIGH, LOW, MIB, as_if_nested, need_kvm, ptdump_vm
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
 from ptanalyze.capture.live.dump_vm import dump_vm

@@ -24,12 +24,12 @@ from native.dumping import (
     guardian,
     held,
     limit_files,
+    need_kvm,
     ptdump,
     running,
     state,
     wait_for,
 )
-from native.vms import need_kvm
 from needs import small_disk
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import UsageError

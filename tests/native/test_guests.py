@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from naive.trees import read_guest_tables as naive
-from native.dumping import PROGRAMS, PTDUMP, running, state
+from native.dumping import HIGH, LOW, MIB, PROGRAMS, PTDUMP, need_kvm, running, state
 from native.monitor import monitor, registers, slots
-from native.vms import HIGH, LOW, MIB, need_kvm
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.dump_vm import dump_vm

@@ -1,8 +1,9 @@
-"""What holds a kernel to its twin runs in both modes, compiled and as plain Python; all else runs once."""
+"""What runs: twins in both modes, compiled and as plain Python; all else once; benches are importable."""
 
 import ast
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,15 @@ def test_check_runs_tests_that_were_edited():
     edited = {UNIT / "test_plots.py", UNIT.parent / "cli/test_output.py"}
     assert {*nearest(edited)} == edited
     assert nearest({UNIT.parent / "native/test_pin.py"}) == []
+
+
+# `make bench` is not part of the suite: that its modules can be imported, and name what they run, is.
+
+BENCH = Path(__file__).parents[2] / "analyzer" / "bench"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCH.glob("bench_*.py")))
+def test_benches_are_imported(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH.parents[1]))
+    module = import_module(f"analyzer.bench.{name}")
+    assert callable(module.run) and all(hasattr(module, size) for size in module.SMALLEST)

@@ -10,8 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.machine import Machine
-from lab.ram import Ram
+from lab.machine import Machine, Ram
 
 NODES, NODE_MIB, LIMIT = 4, 256, 600
 OPTIONS = (

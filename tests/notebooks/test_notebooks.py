@@ -1,12 +1,14 @@
-"""What is stored of a notebook: no outputs, nothing of the machine it was written on, the API alone."""
+"""Notebooks: what is stored of them, and that they run and show it."""
 
 import ast
 import json
 import re
+import sys
 
 import nbformat
 import pytest
-from notebook_files import NOTEBOOKS, ROOT, code_of, imported, rendered
+from notebook_files import NOTEBOOKS, ROOT, code_of, imported, rendered, running
+from render import said
 from strip import stripped
 
 from ptanalyze_law.prior import reference
@@ -101,3 +103,34 @@ def test_the_manual_lists_every_notebook():
         heading = read(path).cells[0].source.splitlines()[0].removeprefix("# ").partition(". ")[2]
         assert path.name in page, path.name
         assert heading in page, heading
+
+
+# Each notebook runs without an error or a warning, wherever it is opened, and shows what is stored of it.
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("kernel")) as run:
+        yield run
+
+
+FEW = [pytest.param(path, marks=() if path is NOTEBOOKS[0] else pytest.mark.full) for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", FEW, ids=[path.stem for path in NOTEBOOKS])
+def test_a_notebook_runs_and_shows_what_its_rendered_copy_shows(run, path, tmp_path):
+    notebook = nbformat.read(path, as_version=4)
+    run(notebook, tmp_path)
+    errors = [
+        out for cell in notebook.cells for out in cell.get("outputs", []) if out.get("name") == "stderr"
+    ]
+    assert not errors, errors[0].text
+    assert not list(tmp_path.iterdir()), "it leaves files where it was opened"
+    stored = nbformat.read(rendered(path), as_version=4)
+    assert said(notebook) == said(stored), "its outputs have changed: make rendered"
+
+
+def test_the_kernel_is_of_this_interpreter(run, tmp_path):
+    asked = nbformat.v4.new_code_cell("import sys\nprint(sys.executable)")
+    run(nbformat.v4.new_notebook(cells=[asked]), tmp_path)
+    assert asked.outputs[0].text.strip() == sys.executable
