@@ -31,16 +31,6 @@ from report_page import ReportPage
 # Each subcommand on the bundled capture, as a new user would call it.
 
 
-def test_info_counts_tables_threads_and_touches(pt, sample):
-    result = json.loads(pt("info", sample, "--json").out)["result"]
-    assert result["trace"]["threads"] == 5
-    assert result["trace"]["merged touches"] > 10**4
-    assert result["page table"]["table pages"] == sum(
-        result["page table"][f"tables at level {level}"] for level in (1, 2, 3, 4)
-    )
-    assert "NUMA nodes" in pt("info", sample).out
-
-
 @pytest.mark.parametrize("capture", ["sysbench-memory", "vm-numa-visible"])
 def test_info_and_classify_agree_on_what_is_mapped_once_the_tracers_pages_are_taken_off(pt, capture):
     facts = json.loads(pt("info", capture, "--json").out)["result"]
@@ -63,14 +53,6 @@ def test_the_bundled_capture_passes_every_check(pt, sample, monkeypatch):
     assert all(one["name"].partition(": ")[2] in " ".join(checks.split()) for one in every)
     assert checks.count("  ok ") < len(every) / 2, "those of one subject stand together"
     assert " ".join(following.split()) == f"Next what another placement gains ptanalyze advise {sample}"
-
-
-def test_one_flipped_bit_fails_the_check(pt, own_sample):
-    content = bytearray((own_sample / "trace.ptt").read_bytes())
-    content[len(content) // 2] ^= 4
-    (own_sample / "trace.ptt").write_bytes(content)
-    ran = pt("check", own_sample)
-    assert ran.code == 1 and "trace.ptt: CRC-32" in ran.out
 
 
 def test_walk_explains_a_mapped_and_an_unmapped_address(pt, sample):
@@ -130,23 +112,6 @@ def test_a_directory_that_is_no_capture_is_one_line_and_a_wrong_option_clicks_ow
     assert ran.code == 2 and "No such option" in ran.err and "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("damage", "field"),
-    [
-        (lambda text: text.replace("ghz = ", "gigahertz = ", 1), "gigahertz"),
-        (lambda text: text.replace("idle = [\n  [", "idle = [\n  [-", 1), "latency.idle[0][0]"),
-        (lambda text: text + "\n[[[", "TOML"),
-    ],
-)
-def test_a_wrong_machine_file_names_its_field(pt, sample, tmp_path, damage, field):
-    text = (bundled("models") / "machines/vmitosis-cascade-lake.toml").read_text()
-    assert damage(text) != text
-    (tmp_path / "m.toml").write_text(damage(text))
-    ran = pt("whatif", sample, "-p", "hydra", "-m", tmp_path / "m.toml")
-    assert is_one_line(ran, 2)
-    assert "m.toml" in ran.err and field in ran.err
-
-
 def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path):
     lines = "".join(f"I  04001000,3\n L {0x10000000 + k * 4096:08x},8\n" for k in range(5000))
     (tmp_path / "lackey.txt").write_text(lines)
@@ -158,16 +123,6 @@ def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path
     assert first_touch["faults"] == 5000
     assert first_touch["pt_bytes"] == 4096 * (3 + 10), "5,000 pages from a 2 MiB boundary on: ten leaf tables"
     assert mitosis["pt_bytes"] == 4 * first_touch["pt_bytes"]
-
-
-@pytest.mark.parametrize("name", ["trace.ptt", "gpt.entries", "gpt.tables", "maps", "snapshot.json"])
-def test_a_file_cut_short_is_named_with_its_sizes(pt, own_sample, name):
-    whole = (own_sample / name).stat().st_size
-    with open(own_sample / name, "r+b") as file:
-        file.truncate(whole // 2)
-    ran = pt("whatif", own_sample, "-p", "hydra")
-    assert is_one_line(ran, 1)
-    assert f"{name}: contents = {whole // 2} bytes, sealed with {whole}: damaged" in ran.err
 
 
 INTERRUPTED = """
@@ -321,12 +276,6 @@ def test_the_dumper_is_missing_without_root(monkeypatch):
 def test_a_native_capture_is_refused_in_one_line(pt, sample):
     ran = pt("fragmentation", sample)
     assert is_one_line(ran, 2) and "ptanalyze dump vm" in ran.err
-
-
-@pytest.mark.parametrize("options", [("--set", "group=8"), ("--after", "--set", "group=12")])
-def test_settings_that_cannot_be_name_the_way_out(pt, vm_sample, options):
-    ran = pt("fragmentation", vm_sample, *options)
-    assert is_one_line(ran, 2) and options[-1].partition("=")[0] in ran.err
 
 
 # `ptanalyze synth` makes captures that every other command takes.

@@ -213,40 +213,6 @@ def test_a_file_holds_what_is_printed_in_any_other_form_and_one_table(answer, pl
     assert is_one_table(files["csv"].read_text())
 
 
-NATIVE_EXAMPLES = {
-    **{name: words.replace("VM", "NATIVE") for name, words in EXAMPLES.items() if "VM" in words},
-    "timeline": "NATIVE -p hydra --windows 3",
-    "policies": "",
-    "machines": "",
-}
-del NATIVE_EXAMPLES["fragmentation"]
-
-
-@pytest.fixture
-def native(once, sample, place, monkeypatch):
-    """Run an example of a native capture with `--csv -o`."""
-    monkeypatch.chdir(place)
-
-    def call(name):
-        ran = once(
-            name,
-            *NATIVE_EXAMPLES[name].replace("NATIVE", str(sample)).split(),
-            "--csv",
-            "-o",
-            f"native {name}.csv",
-        )
-        assert ran.code == 0, ran.err
-        return ran
-
-    return call
-
-
-@pytest.mark.parametrize("name", NATIVE_EXAMPLES)
-def test_a_file_holds_what_is_printed_of_a_native_capture(native, place, name):
-    out = native(name).out
-    assert is_one_table(out) and out == (place / f"native {name}.csv").read_text()
-
-
 @pytest.mark.parametrize("path", ["x.tsv", "no/where.csv", "."])
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(pt, sample, tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)

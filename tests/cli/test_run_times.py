@@ -1,6 +1,5 @@
 """`calibrate` and `validate` as a user calls them."""
 
-import contextlib
 import csv
 import io
 import json
@@ -11,8 +10,6 @@ import pytest
 
 from command_line import is_one_line
 from ptanalyze.cli import run
-from ptanalyze.core.errors import bundled
-from ptanalyze.cost.law import MeasuredRun
 from ptanalyze_law.prior import mean_run, ports, runs
 from ptanalyze_papers.row import KINDS, NOT_REPRODUCIBLE, published
 
@@ -20,7 +17,6 @@ from ptanalyze_papers.row import KINDS, NOT_REPRODUCIBLE, published
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]
-DATA = runs("native-thin", ("data",))
 
 
 @pytest.fixture
@@ -58,36 +54,6 @@ def test_two_runs_are_calibrated_kept_and_predicted_from(pt, perf, tmp_path):
     assert found["RR"]["low"] < GUPS["RR"].cycles / GUPS["LL"].cycles < found["RR"]["high"]
     table = pt("calibrate", kept, "--predict", "RR", "--predict", "RRIE").out
     assert "RRIE" in table and "RLI" not in table and "assumed: " in table
-
-
-def test_predictions_straight_from_perf_files_are_those_of_the_calibration(pt, perf, tmp_path):
-    local, remote, kept = perf(GUPS["LL"], "ll"), perf(GUPS["RR"], "rr"), tmp_path / "c.toml"
-    assert pt("calibrate", "--local", local, "--remote", remote, "--placement", "RR", "-o", kept).code == 0
-    direct = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RR", "--json")
-    assert direct.out == pt("calibrate", kept, "--json").out
-
-
-def test_native_runs_are_calibrated_with_one_table(pt, perf):
-    local, remote = perf(PAGERANK["LP-LD"], "lp", native=True), perf(PAGERANK["RP-LD"], "rp", native=True)
-    ran = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RP", "--json")
-    found = json.loads(ran.out)["result"]
-    assert (
-        found["exposed"]["middle"] == 1 and 1 < found["shared"]["middle"] < 1.5
-    )  # its threads share walkers
-    assert found["flags"] == []
-    odd = perf(type(PAGERANK["LP-LD"])(5e13, PAGERANK["RP-LD"].gpt, 0.0), "odd", native=True)
-    ran = pt("calibrate", "--local", local, "--remote", odd, "--placement", "RP")
-    assert "warning: cycles grow 20.88 times as much as walk cycles" in ran.out
-    alone = pt("calibrate", "--local", local, "--native", "--json")
-    assert json.loads(alone.out)["result"]["native"] is True
-    asked = ("calibrate", "--local", local, "--native", "--walkers", 1, "-m", "hydra-haswell", "--json")
-    assert [row["placement"] for row in json.loads(pt(*asked).out)["result"]["predictions"]][1] == "RP"
-
-
-def test_latencies_of_a_machine_are_taken(pt, perf):
-    ran = pt("calibrate", "--local", perf(GUPS["LL"], "ll"), "-m", "sapphire-rapids", "--json")
-    result = json.loads(ran.out)["result"]
-    assert result["machine"] == "sapphire-rapids" and "the machine file" in " ".join(result["assumed"])
 
 
 @pytest.mark.parametrize(
@@ -174,14 +140,6 @@ def test_multiplexed_counters_are_taken_when_allowed(pt, perf):
     assert pt("calibrate", "--local", perf(GUPS["LL"], "mux", running=45.0), "--allow-multiplexed").code == 0
 
 
-def test_run_times_alone_are_enough_with_one_remote_run(pt):
-    ran = pt("calibrate", "--seconds", 277, "--remote-seconds", 628, "--placement", "RRI", "--json")
-    found = {row["placement"]: row for row in json.loads(ran.out)["result"]["predictions"]}
-    assert found["RRI"]["seconds"] == [628, 628, 628] and found["RRI"]["cycles"] is None
-    assert found["RR"]["low"] < 394 / 277 < found["RR"]["high"]
-    assert found["RR"]["middle"] == pytest.approx(394 / 277, rel=0.03)
-
-
 def test_elapsed_time_comes_from_the_file_or_from_an_option(pt, perf):
     local, remote = perf(GUPS["LL"], "ll"), perf(GUPS["RR"], "rr")
     clocked = local.with_name("clocked")
@@ -222,47 +180,6 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
         "predictions"
     ][0]
     assert replicas["low"] < run["mitosis"].cycles / run["linux"].cycles < replicas["high"] < 1.1
-
-
-def test_remote_data_are_predicted_natively(pt, perf):
-    local = perf(PAGERANK["LP-LD"], "lp", native=True)
-    data = ("--predict", "LP-RD", "--predict", "RPI-RDI")
-    asked = ("calibrate", "--local", local, "--at", "LP", *data, "--json")
-    found = json.loads(pt(*asked).out)["result"]["predictions"]
-    for row, name in zip(found, ("LP-RD", "RPI-RDI"), strict=True):
-        measured = DATA["PageRank"][name].cycles / PAGERANK["LP-LD"].cycles
-        assert row["low"] < measured < row["high"]
-
-
-def test_a_run_that_perf_saw_in_part_contradicts_its_own_clock(pt, perf):
-    """Canneal under linux, data by first touch, second run: 285 s, but half of the cycles of the others."""
-    path = bundled("models") / "reference" / "ports-xeon-runs.csv"
-    rows = [row for row in csv.DictReader(path.open()) if row["benchmark"] == "canneal"]
-    one, part = (
-        next(r for r in rows if (r["policy"], r["interleaved_data"], r["run"]) == key)
-        for key in (("mitosis", "0", "2"), ("linux", "0", "1"))
-    )
-    files = [
-        perf(
-            MeasuredRun(float(r["cycles"]), float(r["dtlb_load_misses.walk_duration"]), 0.0),
-            name,
-            native=True,
-        )
-        for r, name in ((one, "whole"), (part, "part"))
-    ]
-    known = ("--local", files[0], "--remote", files[1], "--placement", "L:0.25,R:0.75")
-    asked = (*known, "--seconds", one["seconds"], "--remote-seconds", part["seconds"], "--json")
-    line, *_ = json.loads(pt("calibrate", *asked).out)["result"]["flags"]
-    assert f"{files[1]}: 285 s are 1.508 times the 189 s of {files[0]}" in line and "0.775 times" in line
-
-
-def test_counters_of_amd_are_enough_with_a_remote_run(pt, tmp_path):
-    files = [tmp_path / name for name in ("local", "remote")]
-    for file, cycles in zip(files, (1000, 1500), strict=True):
-        file.write_text(f"{cycles},,cycles:u,1,100.0,,\n300,,ls_l1_d_tlb_miss.all:u,1,100.0,,\n")
-    asked = ("calibrate", "--local", files[0], "--remote", files[1], "--placement", "RR", "--json")
-    found = {row["placement"]: row["middle"] for row in json.loads(pt(*asked).out)["result"]["predictions"]}
-    assert found["RR"] == 1.5 and found["LR"] == 1.25
 
 
 # `ptanalyze validate` as a user calls it; the quick table of two papers is made once.
@@ -330,53 +247,3 @@ def test_one_row_as_csv_and_as_a_table(pt):
 
 
 # `ptanalyze validate` of Hydra and PTEMagnet: the table is complete and keeps what is asked of it.
-
-
-@pytest.fixture(scope="module")
-def rows():
-    """{(paper, name): row} of the quick table."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert run(["validate", "--quick", "--json", "--paper", "hydra", "--paper", "ptemagnet"]) == 0
-    found = [row for paper in json.loads(out.getvalue())["result"]["papers"] for row in paper["rows"]]
-    assert len({(row["paper"], row["name"]) for row in found}) == len(found)
-    return {(row["paper"], row["name"]): row for row in found}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["hydra", "ptemagnet"])
-def test_every_published_number_has_one_row(rows, name):
-    paper = published(name)
-    assert {row for which, row in rows if which == paper.paper} == {one.name for one in paper.figure}
-
-
-@pytest.mark.full
-def test_hydras_footprints_are_within_10_percent(rows):
-    table = [row for row in rows.values() if row["paper"] == "Hydra" and row["where"].startswith("Table 4")]
-    assert len(table) == 4
-    for row in table:
-        assert abs(row["error"]) < 0.10 and row["kind"] == "fitted" and "sharing fitted" in row["note"]
-
-
-@pytest.mark.full
-def test_the_prefetch_curve_ends_within_5_percent_of_mitosis(rows):
-    assert rows["Hydra", "traversal-9"]["ours"] == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.full
-def test_one_set_of_constants_gives_the_calls_among_spinning_threads(rows):
-    for name in (
-        "mprotect-linux",
-        "munmap-mitosis-crowded",
-        "munmap-hydra-crowded",
-        "mprotect-mitosis-alone",
-    ):
-        assert rows["Hydra", name]["kind"] == "fitted" and abs(rows["Hydra", name]["error"]) < 0.01
-    for name in ("mprotect-linux-6.5", "munmap-mitosis-alone", "loading-mitosis", "stateless-least"):
-        assert rows["Hydra", name]["kind"] == "modelled" and abs(rows["Hydra", name]["error"]) < 0.10
-
-
-@pytest.mark.full
-def test_every_bound_that_is_evidence_holds(rows):
-    kept = [row for row in rows.values() if row["holds"] is not None and row["kind"] != "not reproducible"]
-    assert len(kept) == 4 and all(row["holds"] for row in kept)

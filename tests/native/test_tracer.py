@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures import without_calls_outside, write_event
+from captures import without_calls_outside
 from naive import decode as naive
 from naive.strip import REACH
 from native import tracing
@@ -26,17 +26,12 @@ from needs import needs_root
 from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import CaptureError, PartialDataError
-from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import MOST_THREADS, Event
 from ptanalyze.formats import trace
-from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.world.address_space import address_space
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
-from ptanalyze_formats.trace_writer import new_trace
-from strategies import place
 
 # The QEMU plugin against a program whose accesses are known exactly.
 
@@ -473,45 +468,6 @@ def test_nothing_is_forgotten_and_nothing_remembered_across_chunks(library):
         assert [page for page, *_ in chunk] == [1, 2, 1, 2]
 
 
-@pytest.mark.full
-def test_a_real_program_walks_the_same_under_every_machine(library, tmp_path):
-    """Chunk by chunk, by the tracer's own code: pages, stores, hits and walks by chunk."""
-    capture = open_capture("sysbench-memory")  # the one that is not stripped
-    trace = capture.trace
-    short = copy_of(trace, tmp_path / "trace.ptt", lambda accesses: strip(library, accesses)[0])
-    assert short.touches < trace.touches / 1.2 and short.regions.tolist() == trace.regions.tolist()
-    space, placement = address_space(capture.snapshot, trace.regions), place(trace, 3, 2)
-    for name in machine_names():
-        tlb = load_machine(name).tlb
-        expected, found = (TlbFilter(t, space, placement, tlb).first() for t in (trace, short))
-        for column in ("page", "write", "offset", "hits"):
-            assert np.array_equal(getattr(found, column), getattr(expected, column)), (name, column)
-
-
-def copy_of(trace, path, records_of):
-    """The trace with other records for the accesses of each chunk."""
-    with new_trace(path, **trace.facts) as writer:
-        events = list(trace.events)
-        for batch in trace.batches(1 << 16):
-            number = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
-            start = int(trace.chunks["first"][batch.chunks.start])
-            for at in range(batch.chunks.start, batch.chunks.stop):
-                while events and events[0]["chunk"] <= at:
-                    write_event(writer, events.pop(0))
-                chunk = trace.chunks[at]
-                first = int(chunk["first"]) - start
-                part = slice(first, first + int(chunk["touches"]))
-                page, count = np.repeat(number[part], batch.count[part]), batch.count[part]
-                write = np.zeros(len(page), bool)
-                write[np.cumsum(count) - count] = batch.write[part]
-                records = records_of(list(zip(page.tolist(), write.tolist(), strict=True)))
-                fields = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
-                writer.chunk(*map(np.array, zip(*records, strict=True)), **fields)
-        for event in events:
-            write_event(writer, event)
-    return read_trace(path)
-
-
 def test_a_page_that_is_touched_without_end_fills_no_count(library):
     (chunk,) = strip(library, [(3, True)] * 200_000 + [(4, False)] + [(3, False)] * 200_000)
     assert all(count < 1 << 18 for *_, count in chunk)
@@ -568,17 +524,6 @@ def test_the_native_encoder_and_its_naive_twin_write_the_same_bytes(library, tou
 def test_the_native_checksum_is_zlib_s(library, data):
     library.checksum.restype = ctypes.c_uint32
     assert library.checksum(data, ctypes.c_size_t(len(data))) == zlib.crc32(data)
-
-
-def test_the_writer_needs_no_library(tmp_path):
-    make("pintool")
-    parts = ("writer", "session_file", "watcher", "control", "tracer")
-    objects = [ROOT / f"pintool/build/{name}.o" for name in parts]
-    subprocess.run(["ld", "-r", "-o", tmp_path / "all.o", *objects], check=True)
-    undefined = subprocess.run(
-        ["nm", "-u", tmp_path / "all.o"], capture_output=True, text=True, check=True
-    ).stdout
-    assert set(undefined.split()) <= {"U", "_GLOBAL_OFFSET_TABLE_"}
 
 
 # More threads than a trace has room for are said; those that only follow each other are all there.

@@ -44,16 +44,6 @@ def published_are(monkeypatch):
     forget()
 
 
-@pytest.mark.parametrize("family", list(prior.LOCAL_RUN))
-@pytest.mark.parametrize("workload", ["gups", "BTree", "CANNEAL"])
-def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, workload):
-    found = fitted(family, workload)
-    assert workload.casefold() not in [w.casefold() for w in found.workloads]
-    assert len(found.workloads) == 2
-    assert found.noise > 0 and found.many_share.low == 0 and found.many_share.high == 1
-    assert found != fitted(family)
-
-
 def test_no_reference_value_of_a_workload_moves_its_own_prediction(published_are):
     """Its remote runs are what is predicted: make them ten times as slow, and predictions stay."""
 
@@ -212,23 +202,6 @@ def test_repeats_that_perf_saw_in_part_are_no_measurements():
     assert len(found["linux"]) == 4 and min(run.cycles for run in found["linux"]) > 3e13
     assert len(found["mitosis"]) == 3 and {len(found[policy]) for policy in ("hydra", "wasp")} == {5}
     assert {len(repeats) for of in ports().values() for repeats in of.values()} == {5}
-
-
-def test_graph500_is_in_the_statistics_and_is_their_worst(table):
-    one = table[(table.family == "thin-2D-4K") & (table.method == loo.ONE_RUN) & ~table.repaired]
-    size = one.error.abs().groupby(one.workload).agg(["mean", "max"])
-    assert set(size.index) == {"btree", "canneal", "graph500", "gups"}
-    assert size["mean"].idxmax() == "graph500" and size.loc["graph500", "max"] > 0.5
-    others = size.drop(index="graph500")
-    assert others["mean"].max() < 0.15 and others["max"].max() < 0.25
-    assert one.inside.all()
-
-
-def test_a_published_run_of_many_threads_waits_between_nothing_and_all():
-    shares = [o.share for o in (*prior.observed_wide(), *observations("native-thin")) if o.many]
-    assert len(shares) == 18 and 0 < min(shares) < 0.2 and 0.8 < max(shares) < 1
-    data = [o.share for o in prior.observed_data("native-thin")]
-    assert len(data) == 5 and min(data) > 0 and max(data) < 1
 
 
 def test_contention_grows_with_overlap_and_not_at_all_with_one_walker():
