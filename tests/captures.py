@@ -156,8 +156,9 @@ def write_chunk(writer, chunk, page, batch, start, strip):
 
 
 def write_event(writer, event):
-    fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
-    writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])
+    arguments = (event[name] for name in ("kind", "a", "b", "c", "d"))
+    named = {name: event[name] for name in ("result", "thread", "cpu", "time")}
+    writer.event(*arguments, **named)
 
 
 # Traces written again without what can be left out, and their walks.

@@ -153,7 +153,7 @@ def test_a_trace_written_again_is_the_same_trace(tmp_path_factory, steps, last):
                 writer.chunk(*columns(step), thread=time % 2, time=time // 2, cpu=1, instructions=time)
             else:
                 kind, a, result = step
-                writer.event(kind, a, 1, 2, 3, result, thread=time % 3, time=time // 2)
+                writer.event(kind, a, 1, 2, 3, result=result, thread=time % 3, time=time // 2)
     first = read_trace(place / "a.ptt")
     write_trace(place / "b.ptt", first)
     again = read_trace(place / "b.ptt")
