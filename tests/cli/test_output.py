@@ -25,9 +25,9 @@ from ptanalyze.formats.measured import write_machine
 from ptanalyze.formats.text_output import SCHEMA
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
-from ptanalyze_host import trial_command as trial
 from ptanalyze_host.survey_command import write_prometheus
 from ptanalyze_host.trial import Trial, Window
+from ptanalyze_pages import trial_command as trial
 from ptanalyze_report import page
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.

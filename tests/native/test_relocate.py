@@ -25,7 +25,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze_host import relocate as front
 from ptanalyze_host import trial
 from ptanalyze_host.node_latency import usable_nodes
-from ptanalyze_host.trial_command import write
+from ptanalyze_pages.trial_command import write
 
 pytestmark = needs_root
 Ran = namedtuple("Ran", "code out err")

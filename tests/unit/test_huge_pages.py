@@ -32,9 +32,9 @@ from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.trees import overlap, within
-from ptanalyze_host.hugepages import huge_pages as huge_pages_of
-from ptanalyze_host.hugepages import line_to_type, walks_by_vma
-from ptanalyze_host.hugepages_command import view
+from ptanalyze_pages.hugepages_command import view
+from ptanalyze_pages.mappings import huge_pages as huge_pages_of
+from ptanalyze_pages.mappings import line_to_type, walks_by_vma
 from ptanalyze_synth.capture import synth
 from replay_cases import COSTS, cases, scenario_of
 from replay_cases import ask as ask_of

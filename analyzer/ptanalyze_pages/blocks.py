@@ -1,0 +1,364 @@
+"""Blocks of 2 MiB of a running process, made huge pages and split again from outside; it is never stopped."""
+
+import ctypes
+import errno
+import fcntl
+import json
+import math
+import mmap
+import os
+import re
+import signal
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import ptanalyze as pt
+from ptanalyze_host.relocate import memory_groups, spare_bytes
+
+PAGE, HUGE, SLOTS = 4096, 2 << 20, 512
+PROCESS_MADVISE, MADV_COLD, MADV_COLLAPSE = 440, 20, 25
+PRESENT, SWAPPED, FILE, EXCLUSIVE = (np.uint64(1 << bit) for bit in (63, 62, 61, 56))  # of pagemap
+FRAME = np.uint64((1 << 55) - 1)
+PAGEMAP_SCAN, PAGE_IS_HUGE = 0xC0606610, 1 << 6  # include/uapi/linux/fs.h
+AREA = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)")
+SHMEM = ("/dev/zero", "/SYSV", "/memfd:", "/dev/shm/")
+FLAGS = {
+    "lo": "locked",
+    "nh": "MADV_NOHUGEPAGE",
+    "um": "userfaultfd",
+    "uw": "userfaultfd",
+    "ui": "userfaultfd",
+    "mg": "MADV_MERGEABLE",
+    "ht": "hugetlbfs",
+    "io": "of a device",
+    "pf": "of a device",
+}
+SHARED = "shared memory, whose huge pages follow transparent_hugepage/shmem_enabled"
+DOUBTS = ("swapped in part", "of a file", "shared with another process")
+RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
+STEP = 16  # blocks of a call: each drains lists on all CPUs, and 64 at once took a second on a busy machine
+READ = 1 << 30  # bytes of addresses whose pagemap is read at once
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RECORDS = Path("/run/ptanalyze")  # PID.json of each process that is changed, as it was found
+kernel = ctypes.CDLL(None, use_errno=True)
+
+
+class Area(NamedTuple):
+    """Private anonymous or shared memory of a process. huge, resident: bytes; left: why it is left alone."""
+
+    start: int
+    end: int
+    name: str
+    resident: int
+    huge: int
+    left: str
+
+
+def areas_in(smaps: str) -> Iterator[Area]:
+    for text in re.split(r"\n(?=[0-9a-f]+-)", smaps):
+        area = AREA.match(text)
+        shared = bool(area and area[3][3] == "s" and area[5].startswith(SHMEM))
+        private = bool(area and area[3][3] == "p" and area[4] == "0")
+        if not area or not (shared or (private and re.match(r"$|\[heap|\[anon", area[5]))):
+            continue
+        facts = dict(re.findall(r"^(Rss|AnonHugePages|VmFlags): +(.*?)(?: kB)?$", text, re.M))
+        whys = [FLAGS[flag] for flag in facts.get("VmFlags", "").split() if flag in FLAGS]
+        if not area[3].startswith("rw"):
+            whys.append("not writable")
+        left = SHARED if shared else (whys or [""])[0]
+        resident, huge = (1024 * int(facts.get(name, 0)) for name in ("Rss", "AnonHugePages"))
+        yield Area(int(area[1], 16), int(area[2], 16), area[5], resident, huge, left)
+
+
+def doubts(words: np.ndarray, zero: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(own pages, holes, doubt) of blocks.
+
+    words  uint64[B, 512], of /proc/PID/pagemap; zero: frame of the kernel's page of zeros
+    own    int64[B]: pages that no other process maps; holes: addresses without a page
+    doubt  bool[B, 3]: some pages are as DOUBTS says
+    """
+    present = words & PRESENT != 0
+    own = present & (words & EXCLUSIVE != 0)
+    shared = present & ~own & (words & FRAME != np.uint64(zero))
+    doubt = [(words & SWAPPED != 0).any(1), (present & (words & FILE != 0)).any(1), shared.any(1)]
+    return own.sum(1), SLOTS - present.sum(1), np.stack(doubt, axis=1)
+
+
+def zero_frame() -> int:
+    """Frame of the page of zeros, found in memory of our own that was read, never written."""
+    with mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
+        start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        page[0]
+        with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            return int(np.frombuffer(os.pread(pagemap.fileno(), 8, start // PAGE * 8), np.uint64)[0] & FRAME)
+
+
+def spare(pid: int) -> int:
+    """Bytes that may be allocated, by the machine's free memory and the limits of its control groups."""
+    text = Path("/proc/meminfo").read_text()
+    least = 1024 * int(re.findall(r"MemAvailable: +(\d+)", text)[0])
+    for group in memory_groups(pid):
+        with suppress(OSError, ValueError, KeyError):
+            left = spare_bytes(group)
+            least = least if left is None else min(least, left)
+    return least
+
+
+class Blocks:
+    """Blocks of a process that can be changed, and what was done to them.
+
+    areas    of the process; address: int64[B] of the blocks; holes: int64[B], pages that a collapse adds
+    was_huge bool[B], as found
+    left     {why: blocks} that are left alone; refused: {errno or why: blocks, of all turns}
+    longest  seconds of the longest call, for up to STEP blocks
+    added    bytes that the last collapse filled up; most_added: of all; memory: the most
+    pause    seconds between two blocks that are made huge; 0: STEP of them per call
+    """
+
+    def __init__(
+        self, stack: ExitStack, pid: int, least: float = 0.9, memory: int = 256 << 20, pause: float = 0.0
+    ) -> None:
+        refuse(pid)
+        process = stack.enter_context(pt.live.open_process(pid))
+        pt.live.check_process(process.proc, pid)
+        self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
+        self.started = pt.live.stat_fields(process.proc)[19]
+        self.pidfd = os.pidfd_open(pid)
+        stack.callback(os.close, self.pidfd)
+        self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)  # of this memory, not of
+        stack.callback(os.close, self.pagemap)  # what it may execute later
+        self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
+        self.left, self.refused = Counter[str](), Counter[str]()
+        with process.there():
+            self.areas = list(areas_in((self.proc / "smaps").read_text(errors="replace")))
+            self.find(least)
+        if not len(self.address):
+            whys = ", ".join(f"{count:,} {why}" for why, count in self.left.most_common())
+            raise pt.UsageError(f"PID {pid}: no block of 2 MiB can be changed: {whys or 'it has none'}")
+
+    def find(self, least: float) -> None:
+        address, holes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for area in self.areas:
+            end = area.end // HUGE * HUGE
+            if area.left:
+                self.left[area.left] += -(-area.resident // HUGE)
+                continue
+            for at in range(-(-area.start // HUGE) * HUGE, end, READ):
+                blocks = np.arange(at, min(at + READ, end), HUGE)
+                own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
+                unfilled = (own < least * SLOTS) & ~doubt.any(1)
+                self.left[f"filled to less than {least:.0%}"] += int((unfilled & (missing < SLOTS)).sum())
+                for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
+                    self.left[name] += int(doubtful.sum())
+                kept = ~unfilled & ~doubt.any(1) & (own > 0)
+                address.append(blocks[kept])
+                holes.append(SLOTS - own[kept])
+        self.left = +self.left
+        self.address, self.holes = np.concatenate(address), np.concatenate(holes)
+        self.was_huge = self.huge()
+
+    def words(self, start: int, blocks: int) -> np.ndarray:
+        """uint64[B, 512] of pagemap."""
+        size = blocks * PAGE
+        read = os.pread(self.pagemap, size, start // PAGE * 8)
+        if len(read) < size:
+            raise self.ended()
+        return np.frombuffer(read, np.uint64).reshape(blocks, SLOTS)
+
+    def ended(self) -> pt.errors.PartialDataError:
+        return pt.errors.PartialDataError(
+            f"PID {self.pid}: ended, or runs another program, before all was measured"
+        )
+
+    def huge(self) -> np.ndarray:
+        """bool[B]: blocks that a huge page maps now; before Linux 6.7 all of an area, where some are."""
+        ranges, regions, at, end = [], np.zeros((1024, 3), np.uint64), 0, (1 << 47) - PAGE
+        while at < end:
+            what = [0, 0, PAGE_IS_HUGE, 0, PAGE_IS_HUGE]
+            asked = bytearray(struct.pack("12Q", 96, 0, at, end, 0, regions.ctypes.data, 1024, *what))
+            try:
+                count = fcntl.ioctl(self.pagemap, PAGEMAP_SCAN, asked)
+            except OSError as error:
+                if error.errno != errno.ENOTTY:
+                    raise
+                smaps = (self.proc / "smaps").read_text(errors="replace")
+                ranges = [np.array([[area.start, area.end] for area in areas_in(smaps) if area.huge])]
+                break
+            ranges.append(regions[:count, :2].astype(np.int64))
+            at = struct.unpack_from("Q", asked, 32)[0]
+        found = np.concatenate([np.full((1, 2), -1), *(each for each in ranges if len(each))])
+        at_range = np.searchsorted(found[:, 0], self.address, "right") - 1
+        return np.asarray(self.address < found[at_range, 1])
+
+    def shares(self) -> tuple[int, int]:
+        """(bytes of the process in huge pages now, resident anonymous bytes)."""
+        try:
+            text = (self.proc / "smaps_rollup").read_text()
+        except OSError:
+            raise self.ended() from None
+        facts = dict(re.findall(r"^(AnonHugePages|Anonymous): +(\d+)", text, re.M))
+        return 1024 * int(facts.get("AnonHugePages", 0)), 1024 * int(facts.get("Anonymous", 0))
+
+    def advise(self, start: int, size: int, advice: int) -> str:
+        """The kernel's refusal, EINVAL for one; "" where it does as asked."""
+        vector, began = struct.pack("QQ", start, size), time.monotonic()
+        done = kernel.syscall(PROCESS_MADVISE, self.pidfd, vector, ctypes.c_size_t(1), advice, 0)
+        number = ctypes.get_errno()
+        self.longest = max(self.longest, time.monotonic() - began)
+        if done < 0 and number == errno.ESRCH:
+            raise self.ended()
+        if done < 0 and number == errno.EPERM:
+            raise pt.UsageError(f"PID {self.pid}: process_madvise takes CAP_SYS_NICE and ptrace access")
+        return "" if done >= 0 else errno.errorcode.get(number, str(number))
+
+    def collapse(self, chosen: np.ndarray, until: float = math.inf) -> int:
+        """Make huge pages of blocks (int64[n]: indices); how many came to be so, or were before."""
+        made = self.added = 0
+        step = 1 if self.pause else STEP
+        for begin in range(0, len(chosen), step):
+            part = chosen[begin : begin + step]
+            late = time.monotonic() > until
+            if late or spare(self.pid) < RESERVE + len(part) * HUGE:
+                self.refused["time was up" if late else "free memory too low"] += len(chosen) - begin
+                break
+            part = self.allowed(part)
+            breaks = np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1
+            for run in np.split(part, breaks):
+                start, size = int(self.address[run[0]]) if len(run) else 0, len(run) * HUGE
+                if len(run) > 1 and not self.advise(start, size, MADV_COLLAPSE):
+                    made += len(run)
+                    continue
+                for address in self.address[run].tolist():
+                    why = self.advise(address, HUGE, MADV_COLLAPSE)
+                    made += not why
+                    self.refused += Counter([why] if why else ())
+            time.sleep(self.pause)
+        self.most_added = max(self.most_added, self.added)
+        return made
+
+    def allowed(self, part: np.ndarray) -> np.ndarray:
+        """Blocks of `part` that may still be collapsed; what they add is counted."""
+        kept = []
+        for i in part.tolist():
+            own, missing, doubt = doubts(self.words(int(self.address[i]), 1), self.zero)
+            adds = PAGE * max(int(self.holes[i]), int(missing[0]))
+            if doubt.any():
+                self.refused[DOUBTS[int(doubt.argmax())]] += 1
+            elif not own[0] or self.added + adds > self.memory:
+                self.refused["beyond --memory" if own[0] else "given back by the program"] += 1
+            else:
+                self.added += adds
+                kept.append(i)
+        return np.array(kept, np.int64)
+
+    def split(self, chosen: np.ndarray) -> None:
+        """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it."""
+        for address in self.address[chosen].tolist():
+            why = self.advise(address + PAGE, PAGE, MADV_COLD)
+            self.refused += Counter([why] if why else ())
+
+    def all(self) -> np.ndarray:
+        return np.arange(len(self.address))
+
+    def restore(self) -> int:
+        """Huge is what was huge, small what was small; how many blocks are not so after all."""
+        self.split(np.flatnonzero(self.huge() & ~self.was_huge))
+        self.collapse(np.flatnonzero(self.was_huge & ~self.huge()))
+        return int((self.huge() != self.was_huge).sum())
+
+
+def refuse(pid: int) -> None:
+    """UsageError where nothing can be changed."""
+    release = os.uname().release
+    if tuple(map(int, re.findall(r"\d+", release)[:2])) < (6, 1):
+        raise pt.UsageError(f"Linux {release} makes no huge pages of another process; it needs 6.1")
+    if os.geteuid():
+        raise pt.UsageError("page sizes of a process: needs root: run it with sudo")
+    with suppress(OSError):
+        if re.search(r"^THP_enabled:\s+0", (pt.live.shown(pid) / "status").read_text(errors="replace"), re.M):
+            raise pt.UsageError(f"{pt.live.called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)")
+
+
+# As found: in a file, for after a kill -9, and at the end of a block of code.
+
+
+def record_of(blocks: Blocks) -> Path | None:
+    """Where it is written how a process was found; None if it is not, of this very process."""
+    path = RECORDS / f"{blocks.pid}.json"
+    with suppress(OSError, ValueError, KeyError):
+        if json.loads(path.read_text())["started"] == blocks.started:
+            return path
+    return None
+
+
+def write_found(blocks: Blocks) -> Path | None:
+    """The record of how it was found; None where an older one is there, which is kept."""
+    if record_of(blocks):
+        return None
+    RECORDS.mkdir(mode=0o700, exist_ok=True)
+    path = RECORDS / f"{blocks.pid}.json"
+    with pt.formats.atomic_write(path, "w") as file:
+        json.dump({"started": blocks.started, "huge": blocks.address[blocks.was_huge].tolist()}, file)
+    return path
+
+
+def undo(blocks: Blocks) -> int:
+    """How many blocks are not as the record says after all; UsageError without one."""
+    path = record_of(blocks)
+    if path is None:
+        raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
+    blocks.was_huge = np.isin(blocks.address, json.loads(path.read_text())["huge"])
+    if not (wrong := blocks.restore()):
+        path.unlink()
+    return wrong
+
+
+@contextmanager
+def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
+    """A block of code after which pages are as found, however it ends: SIGINT, SIGTERM and SIGHUP, too.
+
+    kept  if it ends well, they stay as it made them, and the record for `undo` stays
+    """
+    path, wrong = write_found(blocks), len(blocks.address)
+    with ends_once():
+        try:
+            yield
+            if kept:
+                return
+        except BaseException:
+            kept = False
+            raise
+        finally:
+            if not kept:
+                try:
+                    wrong = blocks.restore()
+                except KeyboardInterrupt:
+                    wrong = blocks.restore()
+                    raise
+                finally:
+                    if path and not (wrong and pt.live.alive(blocks.pid)):
+                        path.unlink()
+
+
+@contextmanager
+def ends_once() -> Iterator[None]:
+    """A block of code in which the first of these signals is a KeyboardInterrupt, and others are nothing."""
+
+    def end(number: int, frame: object) -> None:
+        for each in ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""What a running process does in a time: a figure of its own, system calls, or instructions."""
+
+import ctypes
+import errno
+import os
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import ptanalyze as pt
+from ptanalyze_host.trial import count_of
+
+from .blocks import kernel
+
+PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
+FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
+
+
+@dataclass(frozen=True)
+class Meter:
+    """name: of the figure; read(): (work done so far, effort so far)."""
+
+    name: str
+    read: Callable[[], tuple[float, float]]
+
+    def rate(self, seconds: float) -> float:
+        work, effort = self.read()
+        time.sleep(seconds)
+        later, effort_later = self.read()
+        if effort_later <= effort or later <= work:
+            what = "used no CPU time" if effort_later <= effort else f"{self.name} did not grow"
+            raise pt.UsageError(
+                f"trial --pages: {what} in {seconds:g} s; put load on it, or give --for more time"
+            )
+        return (later - work) / (effort_later - effort)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process, ended ones too (its CPU-time clock)."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured") from None
+
+
+def system_call_event() -> int:
+    """Number of the tracepoint raw_syscalls:sys_enter, from a tracefs that nobody else sees."""
+    files = kernel.syscall(FSOPEN, b"tracefs", 1)
+    if files < 0:
+        raise OSError(ctypes.get_errno(), "no tracefs")
+    try:
+        kernel.syscall(FSCONFIG, files, 6, None, None, 0)  # FSCONFIG_CMD_CREATE
+        mount = kernel.syscall(FSMOUNT, files, 1, 0)
+    finally:
+        os.close(files)
+    if mount < 0:
+        raise OSError(ctypes.get_errno(), "no tracefs")
+    try:
+        return int(Path(f"/proc/self/fd/{mount}/events/raw_syscalls/sys_enter/id").read_text())
+    finally:
+        os.close(mount)
+
+
+def counter(stack: ExitStack, pid: int, kind: int, event: int) -> Callable[[], float]:
+    """Count of a perf event (type, config) in all threads of a process and those that they start; OSError."""
+    inherited = 1 << 1 | 1 << 35  # inherit, inherit_thread
+    attribute = struct.pack("IIQQQQQ", kind, 112, event, 0, 0, 0, inherited).ljust(112, b"\0")
+    files = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        file = kernel.syscall(PERF_EVENT_OPEN, attribute, int(thread), -1, -1, 8)  # PERF_FLAG_FD_CLOEXEC
+        if file >= 0:
+            stack.callback(os.close, file)
+            files.append(file)
+        elif ctypes.get_errno() != errno.ESRCH:
+            raise OSError(ctypes.get_errno(), "perf_event_open")
+    return lambda: float(sum(int.from_bytes(os.read(file, 8), "little") for file in files))
+
+
+def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
+    """The figure of a process: a command's, system calls per CPU second, or instructions per cycle."""
+
+    def effort() -> float:
+        return cpu_seconds(pid)
+
+    if figure:
+        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), effort()))
+    with suppress(OSError, pt.UsageError):
+        calls = counter(stack, pid, 2, system_call_event())
+        meter = Meter("system calls per CPU second", lambda: (calls(), effort()))
+        if meter.rate(0.5) >= FEW_CALLS:
+            return meter
+    with suppress(OSError):
+        instructions, cycles = counter(stack, pid, 0, 1), counter(stack, pid, 0, 0)
+        return Meter("instructions per cycle", lambda: (instructions(), cycles()))
+    raise pt.UsageError(
+        f"PID {pid}: makes few system calls, and this machine counts no instructions: give --figure-of, a "
+        "command that prints how much the program has done so far, as 'cat done'"
+    )

@@ -1,0 +1,189 @@
+"""`ptanalyze hugepages`: which mapping gains from huge pages, and the line to type for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+import ptanalyze as pt
+
+from .trial_command import block_options, left_and_refused
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .blocks import Blocks
+
+MAPPINGS, LINES = 8, 3  # of a first screen
+WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
+
+
+@click.command("hugepages")
+@pt.options.capture_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all mappings of CAPTURE.")
+@click.option("--dry-run/--yes", default=True, help="PID: print the plan, or do it. Default: --dry-run.")
+@click.option("--undo", is_flag=True, help="PID: make its pages as they were found. Default: off.")
+@click.option(
+    "--for",
+    "seconds",
+    type=pt.options.duration,
+    metavar="TIME",
+    help="PID: sample accessed bits for this long, and begin with the blocks that are accessed most. "
+    "Default: by address.",
+)
+@click.option("--top", type=click.IntRange(1), metavar="N", help="PID: the first N blocks. Default: all.")
+@block_options
+@pt.replay_options.replay_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    capture: str | None,
+    as_json: bool,
+    dry_run: bool,
+    undo: bool,
+    seconds: float | None,
+    top: int | None,
+    least: int,
+    memory: int,
+    pause: float,
+    **options: Any,
+) -> None:
+    """Rank CAPTURE's mappings by the page walks that huge pages would save per MiB, or make those of a PID.
+
+    All mappings get huge pages together, like under the policy thp: anonymous memory, unless the program
+    forbids it. For each mapping it prints the line that enables huge pages for it alone on mainline Linux.
+    CAPTURE needs a trace.
+
+    With a PID, filled blocks of 2 MiB of this process become huge pages while it runs on: private anonymous
+    memory, whatever the setting of transparent huge pages. Needs root and Linux 6.1.
+
+    \b
+    Examples:
+      ptanalyze hugepages app
+      sudo ptanalyze hugepages 1234
+      sudo ptanalyze hugepages 1234 --yes --for 5s --top 200
+      sudo ptanalyze hugepages 1234 --undo
+    """
+    from click.core import ParameterSource
+
+    live = bool(capture and capture.isdigit() and not os.path.exists(capture))
+    of_pid = {"dry_run", "undo", "seconds", "top", "least", "memory", "pause"}
+    for param in context.command.params:
+        typed = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if typed and param.name != "capture" and live is not (param.name in of_pid):
+            raise pt.UsageError(f"hugepages: {param.opts[0]} goes with {'CAPTURE' if live else 'a PID'}")
+    if live:
+        with ExitStack() as stack:
+            from .blocks import Blocks
+
+            blocks = Blocks(stack, pt.options.pid(capture or ""), least / 100, memory, pause / 1000)
+            for line in back(blocks) if undo else change(blocks, dry_run, seconds, top):
+                pt.options.echo(line)
+        return
+    from .mappings import huge_pages
+
+    opened = pt.replay_options.capture_of(capture)
+    with pt.terminal.progress_bar() as progress:
+        table = huge_pages(opened, pt.replay_options.setup_from(options, progress))
+    walks = {name: table.attrs[name] for name in ("walks", "walks_left")}
+    pt.options.Output("json" if as_json else "table").emit(
+        "hugepages",
+        lambda: table,
+        lambda: {**walks, "mappings": table.to_dict("records")},
+        lambda: view(table),
+    )
+
+
+def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None) -> Iterator[str]:
+    """What is made huge, or would be: lines."""
+    from .blocks import HUGE, PAGE, undone
+    from .mappings import accessed
+
+    chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
+    if seconds is not None and len(chosen):
+        warmth = accessed(blocks.pid, blocks.address, max(round(seconds), 1))
+        chosen = chosen[np.argsort(-warmth[chosen], kind="stable")]
+        half = 1 + int(np.searchsorted(np.cumsum(warmth[chosen]), warmth[chosen].sum() / 2))
+        order = f"by accessed bits: half of the accessed pages are in the first {half:,}"
+    chosen = chosen[:top]
+    words = pt.errors.size_in_words
+    yield (
+        f"{pt.live.called(blocks.pid)}: {len(blocks.address):,} filled blocks of 2 MiB, "
+        f"{np.count_nonzero(blocks.was_huge):,} of them huge; {'would make' if dry_run else 'making'} "
+        f"{len(chosen):,} huge, {order}"
+    )
+    for area in blocks.areas:
+        mine = chosen[(blocks.address[chosen] >= area.start) & (blocks.address[chosen] < area.end)]
+        if len(mine):
+            name, adds = area.name or "anonymous", words(PAGE * int(blocks.holes[mine].sum()))
+            size = words(HUGE * len(mine))
+            yield f"{area.start:<14x} {name[:20]:20} {len(mine):,} blocks, {size}, {adds} more"
+    program = f"sudo {pt.errors.this_program()} hugepages {blocks.pid}"
+    if dry_run:
+        yield from left_and_refused(blocks)
+        yield f"nothing was changed; next: {program} --yes"
+        return
+    with undone(blocks, kept=True):
+        made = blocks.collapse(chosen)
+    yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory, which stays"
+    yield f"longest call   {1000 * blocks.longest:.1f} ms"
+    yield from left_and_refused(blocks)
+    yield f"as found again: {program} --undo"
+
+
+def back(blocks: Blocks) -> Iterator[str]:
+    from .blocks import undo
+
+    wrong = undo(blocks)
+    if not wrong:
+        yield f"{pt.live.called(blocks.pid)}: as found"
+    yield from left_and_refused(blocks)
+    if wrong:
+        raise pt.errors.PartialDataError(
+            f"PID {blocks.pid}: {wrong:,} blocks are not as found, as after a fork: try again later"
+        )
+
+
+def view(table: DataFrame) -> Iterator[pt.columns.Section]:
+    """The mapping that saves most, the mappings (`huge_pages`), and what to type for the best of them."""
+    from .mappings import NO_LINE
+
+    message, walks = pt.columns.message, max(table.attrs["walks"], 1)
+    rows = [
+        {
+            "mapping": f"{row.start:x}",
+            "name": (row.name.rpartition("/")[2] or "anonymous")[:20],
+            "walks": f"{100 * row.walks / walks:.0f} %",
+            "saved": f"{100 * row.saved_share:.0f} %",
+            "huge pages": pt.errors.size_in_words(row.huge_bytes),
+            "waste": pt.errors.size_in_words(row.waste_bytes),
+            "saved/MiB": f"{row.saved_per_mib:,.0f}",
+        }
+        for row in table.head(MAPPINGS).itertuples(index=False)
+    ]
+    best = table[(table.huge_bytes > 0) & (table.walks_saved > 0)].nlargest(1, "walks_saved")
+    gains = [
+        message(
+            "hugepages", "best", name=row.name or "anonymous memory", start=row.start, share=row.saved_share
+        )
+        for row in best.itertuples(index=False)
+    ]
+    findings = [pt.columns.Finding(**{**one, "policy": ""}) for one in table.attrs["findings"]]
+    careful = [finding.sentence for finding in findings if finding.weight == pt.columns.CAREFUL]
+    yield pt.columns.Section(lines=[str(gains[0] if gains else message("hugepages", "none")), *careful, ""])
+    left = len(table) - MAPPINGS
+    more = [str(message("hugepages", "more", rows=left))] if left > 0 else []
+    yield pt.columns.Section("", rows, [*more, ""])
+    worth = table[(table.saved_share >= WORTH_TYPING) & (table.walks_saved > 0)]
+    lines = [
+        line
+        for row in worth[~worth["line"].isin([NO_LINE])].head(LINES).itertuples(index=False)
+        for line in pt.terminal.typed(f"{row.start:x}", row.line)
+    ]
+    yield pt.columns.Section("Type" if lines else "", [], lines)

@@ -1,0 +1,263 @@
+"""Page size as a stopwatch: a running process with 4 KiB and 2 MiB pages in turns."""
+
+import math
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import ptanalyze as pt
+from ptanalyze_host.trial import largest, wait
+
+from .blocks import HUGE, Blocks, undone
+from .figure import Meter, cpu_seconds, meter_of
+
+SETTLE = 0.2  # seconds between a change and its window
+CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
+LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
+BATCHES = 4  # of consecutive windows
+STATES = ("found", "contiguous", "huge", "split", "again")
+Ratio = tuple[float, float, float]  # low, middle, high
+
+
+# Statistics.
+
+
+def over(upper: Sequence[float], lower: Sequence[float]) -> Ratio:
+    """Ratio of two times of which each was measured in one go, from all ratios of their batches.
+
+    Load drifts, so that neighbouring windows are alike: BATCHES medians of consecutive ones stand for each,
+    and the whole range of their 16 ratios holds the truth in 97 % (Mann and Whitney: 1 - 2 / 70).
+    """
+    batches = [[np.median(part) for part in np.array_split(x, min(BATCHES, len(x)))] for x in (upper, lower)]
+    ratios = np.divide.outer(*batches)
+    return float(ratios.min()), float(np.median(upper) / np.median(lower)), float(ratios.max())
+
+
+def paired(upper: Sequence[float], lower: Sequence[float]) -> Ratio:
+    """Ratio of pairs: their median, and the sign test's 95 %; their whole range where they are few."""
+    ratios = np.sort(np.divide(upper, lower))
+    pairs, k, tail = len(ratios), 0, 2.0 ** -len(ratios)
+    while 2 * tail < 0.05:
+        k += 1
+        tail += math.comb(pairs, k) / 2.0**pairs
+    k = max(k - 1, 0)
+    return float(ratios[k]), float(np.median(ratios)), float(ratios[-1 - k])
+
+
+def product(first: Ratio, second: Ratio) -> Ratio:
+    """Product of independent ratios: their relative errors are added in quadrature."""
+    low, middle, high = np.log([first, second]).T
+    down, up = (math.hypot(*(end - middle)) for end in (low, high))
+    both = middle.sum()
+    return math.exp(both - down), math.exp(both), math.exp(both + up)
+
+
+# The trial.
+
+
+class How(NamedTuple):
+    """What may be changed, and how long it is measured.
+
+    least      share of a block's pages that are in use, for it to be changed
+    memory     bytes that holes may take; pause: seconds between two blocks
+    seconds    of a window; limit: of all; precision: relative range of the gain at which it ends before
+    say        takes lines for people
+    """
+
+    least: float = 0.9
+    memory: int = 256 << 20
+    pause: float = 0.0
+    seconds: float = 1.0
+    limit: float = 60.0
+    precision: float = 0.01
+    say: Callable[[str], None] = lambda line: None
+
+    def blocks(self, stack: ExitStack, pid: int) -> Blocks:
+        return Blocks(stack, pid, self.least, self.memory, self.pause)
+
+
+@dataclass
+class Measured:
+    """Rates of each state, and what was done for them.
+
+    found, contiguous  one after the other: pages as found, then small after a collapse and a split, which
+                       leave frames in a row: a VM walks those faster
+    huge, split        pairs, in turns; of whole runs: huge and found
+    again              as found, after the end
+    made               blocks huge after each collapse; thrown: windows in which pages changed by themselves
+    share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
+    seconds            that all took; ended: why no more was measured
+    """
+
+    figure: str
+    rates: Mapping[str, list[float]] = field(default_factory=lambda: {state: [] for state in STATES})
+    blocks: Blocks | None = None
+    made: list[int] = field(default_factory=list)
+    thrown: int = 0
+    share: dict[str, float] = field(default_factory=dict)
+    resident: int = 0
+    seconds: float = 0.0
+    ended: str = "nothing was measured"
+
+    @property
+    def gain(self) -> Ratio | None:
+        """Speed with huge pages over that as found. Only neighbouring windows are divided."""
+        if self.huge_over_split and self.contiguous:
+            return product(self.huge_over_split, self.contiguous)
+        huge, found = self.rates["huge"], self.rates["found"]
+        return paired(huge, found) if huge and len(huge) == len(found) else None
+
+    @property
+    def huge_over_split(self) -> Ratio | None:
+        huge, split = self.rates["huge"], self.rates["split"]
+        return paired(huge, split) if huge and split else None
+
+    @property
+    def contiguous(self) -> Ratio | None:
+        """Speed with small pages whose frames lie in a row over that as found."""
+        contiguous, found = self.rates["contiguous"], self.rates["found"]
+        return over(contiguous, found) if contiguous and found else None
+
+    def precise(self, precision: float) -> bool:
+        low, middle, high = self.gain or (0.0, 0.0, 1.0)
+        return len(self.rates["huge"]) >= LEAST_PAIRS and high - low <= precision * middle
+
+
+def try_pages(pid: int, figure: str | None, how: How) -> Measured:
+    """Measure a running process as found, then with huge and split pages in turns; leave it as found."""
+    with ExitStack() as stack:
+        blocks = how.blocks(stack, pid)
+        were = int(blocks.was_huge.sum())
+        how.say(
+            f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {were:,} of them huge; it is never stopped"
+        )
+        how.say(f"after kill -9 of this, as found again: sudo ptanalyze hugepages {pid} --undo")
+        meter = meter_of(stack, pid, figure)
+        done = Measured(meter.name, blocks=blocks)
+        began = time.monotonic()
+        with undone(blocks):
+            windows(blocks, meter, done, how)
+            blocks.restore()
+            several(blocks, meter, done, "again", how.seconds, 3 * how.seconds)
+        done.seconds = time.monotonic() - began
+    return done
+
+
+def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
+    """A rate; None where pages changed meanwhile, by khugepaged for one."""
+    before, _ = blocks.shares()
+    time.sleep(SETTLE)
+    rate = meter.rate(seconds)
+    after, done.resident = blocks.shares()
+    if abs(after - before) > CHANGED * len(blocks.address) * HUGE:
+        done.thrown += 1
+        return None
+    done.share[state] = min(after / max(done.resident, 1), 1.0)
+    return rate
+
+
+def several(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float, limit: float) -> None:
+    end, rates = time.monotonic() + limit, done.rates[state]
+    while not rates or time.monotonic() < end:
+        rate = window(blocks, meter, done, state, seconds)
+        rates += [rate] if rate else []
+        if time.monotonic() > end + limit:
+            break
+
+
+def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
+    """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns."""
+    began, rates = time.monotonic(), done.rates
+    several(blocks, meter, done, "found", how.seconds, how.limit / 6)
+    done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
+    blocks.split(blocks.all())
+    several(blocks, meter, done, "contiguous", how.seconds, how.limit / 6)
+    done.ended = f"the time is up (--time {how.limit:g}s)"
+    while not rates["huge"] or time.monotonic() < began + how.limit:
+        done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
+        huge = window(blocks, meter, done, "huge", how.seconds)
+        blocks.split(blocks.all())
+        split = window(blocks, meter, done, "split", how.seconds)
+        if huge and split:
+            rates["huge"].append(huge)
+            rates["split"].append(split)
+            how.say(f"{done.made[-1]:,} blocks made huge: {huge:,.6g}; split: {split:,.6g}")
+        if done.precise(how.precision):
+            done.ended = f"the range is narrow enough (--precision {how.precision:.1%})"
+            break
+        if time.monotonic() > began + 2 * how.limit:
+            break
+
+
+def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Measured:
+    """Run a command to its end in turns, as it is and with huge pages made after `warm_up` seconds; its CPU
+    time from then on is measured."""
+    done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
+    began = time.monotonic()
+    for turn in range(2 * pairs):
+        state = ("found", "huge")[turn % 2]
+        with ExitStack() as stack:
+            program = start(stack, command, warm_up)
+            blocks = how.blocks(stack, largest(program.pid))
+            if state == "huge":
+                done.blocks = blocks
+                done.made.append(blocks.collapse(blocks.all()))
+            huge, done.resident = blocks.shares()
+            done.share[state] = min(huge / max(done.resident, 1), 1.0)
+            before = sum(cpu_seconds(pid) for pid in (program.pid, *pt.live.descendants(program.pid)))
+            _, status, used = os.wait4(program.pid, 0)
+            program.returncode = os.waitstatus_to_exitcode(status)
+            if program.returncode:
+                raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
+            done.rates[state].append(1 / (used.ru_utime + used.ru_stime - before))
+            how.say(f"{'huge' if turn % 2 else 'as it is'}: {1 / done.rates[state][-1]:.2f} CPU seconds")
+    done.seconds = time.monotonic() - began
+    return done
+
+
+def start(stack: ExitStack, command: Sequence[str], warm_up: float) -> "subprocess.Popen[bytes]":
+    """A program that has run for `warm_up` seconds; it ends with the stack."""
+    try:
+        program = subprocess.Popen(command, preexec_fn=pt.live.die_with_us())
+    except OSError as error:
+        raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
+    stack.callback(program.wait)
+    stack.callback(program.kill)
+    wait(program, warm_up)
+    return program
+
+
+def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
+    """The calibration that -o writes; UsageError where nothing was measured."""
+    blocks, ratios = done.blocks, (done.gain, done.contiguous, done.huge_over_split)
+    gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
+    if blocks is None or gain is None:
+        raise pt.UsageError("trial --pages: nothing was measured, and so nothing is written")
+    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    return pt.law.PageTrial(
+        program=os.path.basename(command[0]) if command else "",
+        command=" ".join(command),
+        kernel=os.uname().release,
+        cpu=cpu[1] if cpu else "unknown",
+        date=time.strftime("%Y-%m-%d"),
+        figure=done.figure,
+        gain=gain,
+        contiguous=contiguous,
+        huge_over_split=split,
+        pairs=len(done.rates["huge"]),
+        seconds=round(done.seconds, 1),
+        blocks=max(done.made),
+        resident_bytes=done.resident,
+        huge_share_found=round(done.share["found"], 4),
+        huge_share_huge=round(done.share["huge"], 4),
+        refused=dict(blocks.refused),
+        enabled=pt.live.huge_pages() or "",
+    )

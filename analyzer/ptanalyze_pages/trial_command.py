@@ -1,0 +1,285 @@
+"""`ptanalyze trial`: the user's program with its page tables far and near, or with small and huge pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import ptanalyze as pt
+
+if TYPE_CHECKING:
+    from ptanalyze_host.trial import Trial
+
+    from .blocks import Blocks
+    from .trial import Measured, Ratio
+
+
+BLOCK_OPTIONS = (
+    click.option(
+        "--least",
+        type=click.IntRange(1, 100),
+        default=90,
+        show_default=True,
+        metavar="PERCENT",
+        help="Blocks of 2 MiB to change: those of which this much is in use; the rest is filled up.",
+    ),
+    click.option(
+        "--memory",
+        type=pt.options.size,
+        default="256M",
+        show_default=True,
+        help="Memory that filling up blocks may take.",
+    ),
+    click.option(
+        "--pause",
+        type=click.FloatRange(0, 10_000),
+        metavar="MS",
+        default=0.0,
+        show_default=True,
+        help="Milliseconds between two blocks that are made huge; 0: 16 of them per call.",
+    ),
+)
+
+
+def block_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which blocks of a process may become huge pages, and how."""
+    for option in reversed(BLOCK_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("trial")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "-p",
+    "--pid",
+    type=pt.options.pid,
+    metavar="PID",
+    help="Measure a running process in place of COMMAND: its tables alone are moved, and left on the --near "
+    "node, that of its threads. Default: none.",
+)
+@click.option(
+    "--figure-of",
+    "figure",
+    metavar="CMD",
+    help="Shell command that prints the work done so far, a growing total; its increase per second is "
+    "measured. Default: none, COMMAND is run to its end each time.",
+)
+@click.option(
+    "--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of threads and data."
+)
+@click.option("--far", type=click.IntRange(0, 63), default=1, show_default=True, help="Node of far tables.")
+@click.option(
+    "--warm-up",
+    type=pt.options.duration,
+    default="10s",
+    show_default=True,
+    help="Time for COMMAND to allocate its memory: 10s, 5m.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=pt.options.duration,
+    help="Length of each measurement. Default: 10s, with --pages 1s.",
+)
+@click.option(
+    "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of measurements."
+)
+@click.option(
+    "--pages",
+    is_flag=True,
+    help="Measure 4 KiB against 2 MiB pages on any machine, in place of tables. Default: off.",
+)
+@click.option(
+    "--time",
+    "limit",
+    type=pt.options.duration,
+    default="60s",
+    show_default=True,
+    help="With --pages: time for all measurements.",
+)
+@click.option(
+    "--precision",
+    type=click.FloatRange(0.01, 100),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="With --pages: end before --time when the range of the ratio is narrower than this.",
+)
+@block_options
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(),
+    callback=pt.options.must_end_with("toml"),
+    metavar="FILE.toml",
+    help="Calibration to write, for whatif --calibration. Default: none.",
+)
+def command(
+    words: tuple[str, ...],
+    pid: int | None,
+    figure: str | None,
+    near: int,
+    far: int,
+    warm_up: float,
+    seconds: float | None,
+    pairs: int,
+    pages: bool,
+    limit: float,
+    precision: float,
+    least: int,
+    memory: int,
+    pause: float,
+    file: str | None,
+) -> None:
+    """Measure a program with its leaf page tables alternately on a far and on the near node, or with --pages.
+
+    Threads and data are on the near node; a dump verifies the nodes of tables and data for each measurement.
+    Cycles of page walks are counted, too, where the CPU counts them. Needs root, two nodes and, for COMMAND,
+    cgroup version 2. COMMAND is ended afterwards.
+
+    --pages needs root, Linux 6.1, one node. Filled blocks of 2 MiB become huge and small in turns while the
+    program runs on, and are left as found. The figure is --figure-of, else system calls per CPU second, else
+    instructions per cycle; COMMAND without --figure-of is run to its end, and its CPU time measured.
+
+    \b
+    Examples:
+      sudo ptanalyze trial -o app.toml -- ./app
+      sudo ptanalyze trial --figure-of 'cat done' -o app.toml -- ./app
+      sudo ptanalyze trial --figure-of 'cat done' -p 1234
+      sudo ptanalyze trial --pages -p 1234 -o app.toml
+      ptanalyze whatif app --calibration app.toml
+    """
+    from ptanalyze_host.trial import largest, try_live, try_out, two_nodes
+
+    from . import trial
+
+    if (pid is None) == (not words):
+        raise pt.UsageError("trial: give a command after --, or a process with -p PID")
+
+    def say(line: str) -> None:
+        pt.options.echo(line, err=True)
+
+    if pages:
+        how = trial.How(least / 100, memory, pause / 1000, seconds or 1.0, limit, precision / 100, say)
+        with ExitStack() as stack:
+            if pid is None and figure is None:
+                measured = trial.try_runs(words, warm_up, pairs, how)
+            else:
+                pid = pid or largest(trial.start(stack, words, warm_up).pid)
+                words = words or tuple(pt.live.command_line(pid))
+                measured = trial.try_pages(pid, figure, how)
+        for line in lines_of(measured):
+            pt.options.echo(line)
+        if file is not None:
+            pt.measured.write_calibration(file, trial.record(measured, words))
+        return
+    seconds = seconds or 10.0
+    two_nodes(near, far)
+    if pid is not None and figure is None:
+        raise pt.UsageError(
+            "trial: --figure-of is missing: a process that goes on has no run time; give a command that "
+            "prints how much it has done so far, as 'cat done'"
+        )
+
+    if pid is not None and figure is not None:
+        done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
+    else:
+        done = try_out(
+            words, figure, near=near, far=far, warm_up=warm_up, seconds=seconds, pairs=pairs, say=say
+        )
+    each = sorted(done.slowdowns)
+    pt.options.echo(
+        f"run time with tables far over near: {done.slowdown:.3f}x ({each[0]:.3f}-{each[-1]:.3f}, "
+        f"{len(each)} pairs of {f'{seconds:g} s' if done.seconds else 'whole runs'})"
+    )
+    if file is not None:
+        write(file, done)
+
+
+def lines_of(done: Measured) -> list[str]:
+    """The answer, then how it was come by."""
+
+    def line(ratio: Ratio, what: str, of: str, numbers: str) -> str:
+        low, middle, high = ratio
+        return f"{what}: {middle:.3f}x ({low:.3f}-{high:.3f}, {numbers}) over {of}"
+
+    from .trial import over
+
+    rates, blocks, lines = done.rates, done.blocks, ["huge pages: not measured"]
+    count = {state: len(each) for state, each in rates.items()}
+    pairs = pt.errors.plural(count["huge"], "pair")
+    if done.gain:
+        share = done.share.get("found", 0.0)
+        found = f"the pages as found ({share:.0%} huge)" if share > 0.01 else "small ones"
+        lines = [line(done.gain, "huge pages", found, pairs)]
+    if done.huge_over_split:
+        lines.append(line(done.huge_over_split, "huge pages", "small ones in contiguous frames", pairs))
+    if done.contiguous:
+        windows = f"{count['contiguous']} and {count['found']} windows"
+        lines.append(line(done.contiguous, "contiguous frames", "pages as found", windows))
+    if rates["again"] and rates["split"]:
+        windows = f"{count['again']} and {count['split']} windows"
+        again = over(rates["again"], rates["split"])
+        lines.append(line(again, "as found again", "small ones in contiguous frames", windows))
+    lines.append(f"figure         {done.figure}; {done.ended}")
+    if done.thrown:
+        lines.append(f"thrown away    {pt.errors.plural(done.thrown, 'window')}: pages changed by themselves")
+    if blocks:
+        lines += [
+            f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
+            f"{pt.errors.size_in_words(blocks.most_added)} added; "
+            f"longest call {1000 * blocks.longest:.1f} ms",
+            *left_and_refused(blocks),
+        ]
+    return lines
+
+
+def left_and_refused(blocks: Blocks) -> list[str]:
+    return [
+        *(f"left alone     {count:,} blocks: {why}" for why, count in blocks.left.most_common()),
+        *(
+            f"refused        {count:,} blocks, all turns: {why}"
+            for why, count in blocks.refused.most_common()
+        ),
+    ]
+
+
+def write(file: str, done: Trial) -> None:
+    """The calibration that both placements give, by the leaf entries that were found far in each."""
+    from ptanalyze_law.run_time import calibrate
+
+    counted = {
+        name: counters(Path(file).with_suffix(f".{name}.csv"), done.counts(name == "far"))
+        for name in ("near", "far")
+    }
+    try:
+        calibration = calibrate(
+            counted["near"],
+            counted["far"],
+            placement=f"L:{1 - done.share(True):.4f},R:{done.share(True):.4f}",
+            at=f"L:{1 - done.share(False):.4f},R:{done.share(False):.4f}",
+            seconds=done.near_seconds,
+            remote_seconds=done.near_seconds * done.slowdown,
+            native=True,
+        )
+    except pt.errors.PtanalyzeError as error:
+        pt.options.echo(f"{file}: not written: {error}", err=True)
+        return
+    pt.measured.write_calibration(file, calibration)
+    pt.options.echo(f"{file}: written; {pt.options.next_step('calibrate', file)}")
+
+
+def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
+    """Counts as `perf stat -x,` writes them, for `calibrate`; None without counts."""
+    if not counts:
+        return None
+
+    with pt.formats.atomic_write(file, "w", given=True) as out:
+        out.writelines(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items())
+    return file

@@ -1,0 +1,330 @@
+"""Pages of running processes become huge and small again; their contents and owners never change."""
+
+import ctypes
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native.dumping import PROGRAMS, wait_for
+from needs import needs_root
+from ptanalyze.cli import run
+from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze_pages import blocks, figure
+from ptanalyze_pages import trial as engine
+from ptanalyze_pages.blocks import ENDS, HUGE, Blocks, doubts, undone
+from ptanalyze_pages.trial import Measured, over, paired
+
+pytestmark = needs_root
+AREA, BLOCKS = 8 << 20, 4
+PR_SET_THP_DISABLE = 41
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    built = tmp_path_factory.mktemp("pages") / "pages"
+    subprocess.run(
+        ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", built, PROGRAMS / "pages.c"],
+        check=True,
+    )
+    return built
+
+
+class Areas:
+    """A running program of areas; at: {name: address}."""
+
+    def __init__(self, process):
+        self.process, self.pid = process, process.pid
+        words = process.stdout.readline().split()[1:]
+        self.at = {name: int(address, 16) for name, address in (word.split("=") for word in words)}
+
+    def added(self):
+        """What its threads have added; whatever was written is there."""
+        self.process.stdin.write("?")
+        self.process.stdin.flush()
+        wrong, added = (int(word.split("=")[1]) for word in self.process.stdout.readline().split())
+        assert wrong == 0
+        return added
+
+    def inside(self, name, addresses):
+        return np.count_nonzero((addresses >= self.at[name]) & (addresses < self.at[name] + AREA))
+
+
+@contextmanager
+def running(program, writers=0, **how):
+    process = subprocess.Popen(
+        [program, str(writers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **how
+    )
+    try:
+        yield Areas(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def areas(program):
+    with running(program) as one:
+        yield one
+        assert one.added() == 0
+
+
+@contextmanager
+def pages_of(pid, least=0.9, memory=1 << 30):
+    with ExitStack() as stack:
+        yield Blocks(stack, pid, least, memory)
+
+
+def huge_areas(pid):
+    """{start: bytes in huge pages} of the areas in /proc/PID/smaps that have some."""
+    found, start = {}, 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if match := re.match(r"([0-9a-f]+)-", line):
+            start = int(match[1], 16)
+        elif line.startswith("AnonHugePages:") and int(line.split()[1]):
+            found[start] = int(line.split()[1]) << 10
+    return found
+
+
+def rss(pid):
+    return int(re.findall(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) << 10
+
+
+def test_filled_private_blocks_alone_are_changed(areas):
+    with pages_of(areas.pid) as pages:
+        assert areas.inside("full", pages.address) == BLOCKS == len(pages.address)
+        assert not pages.was_huge.any() and not pages.holes.any()
+        assert pages.left["locked"] == pages.left["MADV_NOHUGEPAGE"] == BLOCKS
+        assert pages.left["shared with another process"] == BLOCKS
+        assert pages.left["filled to less than 90%"] == BLOCKS
+        assert pages.collapse(pages.all()) == BLOCKS and not pages.refused
+        assert huge_areas(areas.pid) == {areas.at["full"]: AREA} and pages.shares()[0] == AREA
+        assert areas.added() == 0
+        pages.split(pages.all())
+        assert not huge_areas(areas.pid) and pages.shares()[0] == 0
+
+
+def test_huge_as_found_is_huge_afterwards(areas):
+    with pages_of(areas.pid) as pages:
+        pages.collapse(np.array([1, 2]))
+    with pages_of(areas.pid) as pages:
+        assert pages.was_huge.tolist() == [False, True, True, False]
+        pages.collapse(pages.all())
+        pages.restore()
+        assert huge_areas(areas.pid) == {areas.at["full"]: 2 * HUGE}
+        pages.split(pages.all())
+        assert not pages.shares()[0]
+        pages.restore()
+    with pages_of(areas.pid) as pages:
+        assert pages.was_huge.tolist() == [False, True, True, False]
+
+
+def test_holes_take_no_more_than_the_bound(areas):
+    before = rss(areas.pid)
+    with pages_of(areas.pid, least=0.4, memory=2 * HUGE) as pages:
+        assert areas.inside("half", pages.address) == BLOCKS and len(pages.address) == 2 * BLOCKS
+        assert pages.collapse(pages.all()) == 2 * BLOCKS and pages.added == BLOCKS * HUGE // 2
+        pages.split(pages.all())
+        pages.memory = HUGE
+        pages.refused.clear()
+        assert pages.collapse(pages.all()) == 2 * BLOCKS - 2 and pages.added == HUGE
+        assert pages.refused == {"beyond --memory": 2}
+        assert rss(areas.pid) <= before + 2 * HUGE + (1 << 20)
+        pages.restore()
+
+
+def test_nothing_is_collapsed_without_free_memory(areas, monkeypatch):
+    monkeypatch.setattr(blocks, "spare", lambda pid: blocks.RESERVE)
+    with pages_of(areas.pid) as pages:
+        assert pages.collapse(pages.all()) == 0
+        assert pages.refused == {"free memory too low": BLOCKS} and not huge_areas(areas.pid)
+
+
+def test_shared_and_swapped_pages_make_doubts():
+    words = np.full((3, 512), 1 << 63 | 1 << 56 | 77, np.uint64)
+    words[0, 5] = 1 << 63 | 78
+    words[1, 5] = 1 << 63 | 9  # zeros
+    words[1, 6] = 0
+    words[2, 7] = 1 << 62
+    own, holes, doubt = doubts(words, zero=9)
+    assert own.tolist() == [511, 510, 511] and holes.tolist() == [0, 1, 1]
+    assert doubt.tolist() == [[False, False, True], [False] * 3, [True, False, False]]
+
+
+def test_no_write_is_lost_over_many_turns(program):
+    with running(program, 2) as one, pages_of(one.pid) as pages:
+        before, made = one.added(), 0
+        for turn in range(60):
+            made += pages.collapse(pages.all())
+            pages.split(pages.all())
+            if turn % 20 == 0:
+                one.added()
+        pages.restore()
+        assert made > 60 and one.added() > before and not huge_areas(one.pid)
+
+
+def trial(pid, *options, **how):
+    command = [sys.executable, "-m", "ptanalyze", "trial", "--pages", "-p", str(pid), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+
+
+def turning(pid):
+    """PID of a process that makes pages huge and small in turns, once it has begun."""
+    begun, begin = os.pipe()
+    if child := os.fork():
+        os.read(begun, 1)
+        os.close(begun)
+        os.close(begin)
+        return child
+    try:
+        with pages_of(pid) as pages, undone(pages):
+            os.write(begin, b"!")
+            while True:
+                pages.collapse(pages.all())
+                pages.split(pages.all())
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize("number", [*ENDS, signal.SIGKILL])
+def test_ended_at_any_moment_it_leaves_a_correct_process(program, number):
+    """Small again, too, where the tool can still do it."""
+    chance = random.Random(os.getpid() + number)
+    with running(program, 1) as one:
+        for _ in range(3):
+            tool = turning(one.pid)
+            time.sleep(chance.uniform(0, 0.1))
+            os.kill(tool, number)
+            os.waitpid(tool, 0)
+            assert number == signal.SIGKILL or not huge_areas(one.pid)
+            one.added()
+
+
+def test_command_undoes_at_its_end_or_later(program):
+    with running(program, 1) as one:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "30ms", "--time", "6s")
+            assert any("--undo" in tool.stderr.readline() for _ in range(2))
+            assert wait_for(lambda: huge_areas(one.pid), 3600)
+            tool.send_signal(number)
+            tool.communicate()
+            assert tool.returncode and (number == signal.SIGKILL or not huge_areas(one.pid))
+        with pages_of(one.pid) as pages:
+            assert blocks.record_of(pages) and blocks.undo(pages) == 0 and not blocks.record_of(pages)
+        assert not huge_areas(one.pid)
+        one.added()
+
+
+def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
+    with running(program, 1) as one:
+        pid = str(one.pid)
+        for words, there in ("", 0), ("--yes --top 3", 3), ("--yes --for 1s", 4), ("--undo", 0):
+            assert run(["hugepages", pid, *words.split()]) == 0
+            assert sum(huge_areas(one.pid).values()) == there * HUGE and one.added()
+        assert "4 blocks: locked" in capsys.readouterr().out
+        assert run(["hugepages", pid, "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
+        assert run(["hugepages", "lookup", "--yes"]) == 2
+
+
+def test_two_signals_undo_as_one(program):
+    with running(program, 1) as one, pages_of(one.pid) as pages:
+        before = [signal.getsignal(number) for number in ENDS]
+        with pytest.raises(KeyboardInterrupt), undone(pages):
+            pages.collapse(pages.all())
+            assert huge_areas(one.pid)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+        assert not huge_areas(one.pid) and before == [signal.getsignal(number) for number in ENDS]
+
+
+def test_answer_comes_first_and_pages_are_as_found(program):
+    with running(program, 1) as one:
+        tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "50ms", "--time", "4s")
+        said, error = tool.communicate(timeout=60)
+        assert tool.returncode == 0, error
+        first, *rest = said.splitlines()
+        assert re.match(r"huge pages: [\d.]+x \([\d.]+-[\d.]+, .* over small ones$", first)
+        for start in ("contiguous frames: ", "as found again: "):
+            assert any(line.startswith(start) for line in rest)
+        assert not huge_areas(one.pid)
+
+
+def test_system_calls_of_all_threads_are_counted(areas):
+    with ExitStack() as stack:
+        calls = figure.counter(stack, areas.pid, 2, figure.system_call_event())
+        before = calls()
+        areas.added()
+        assert 1000 <= calls() - before <= 1010
+
+
+def test_command_is_run_to_its_end_in_turns(program):
+    how = engine.How(memory=0)
+    done = engine.try_runs([str(program), "-", "100"], 0.1, 2, how)
+    assert [len(done.rates[state]) for state in ("found", "huge")] == [2, 2] and len(done.made) == 2
+    with pytest.raises(PartialDataError):
+        engine.try_runs(["true"], 1.0, 1, how)
+
+
+def test_what_cannot_be_changed_is_one_line(program, monkeypatch):
+    def disabled():
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+    with running(program, preexec_fn=disabled) as one, pytest.raises(UsageError, match="PR_SET_THP_DISABLE"):
+        blocks.refuse(one.pid)
+    with subprocess.Popen(["sleep", "60"]) as small:
+        wait_for(lambda: b"sleep" in Path(f"/proc/{small.pid}/cmdline").read_bytes())
+        tool = trial(small.pid)
+        _, error = tool.communicate()
+        assert tool.returncode == 2 and error.count("\n") == 1 and "no block of 2 MiB" in error
+        small.kill()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UsageError, match="root"):
+        blocks.refuse(os.getpid())
+
+
+def test_process_that_ended_is_partial_data(program):
+    with running(program) as one, pages_of(one.pid) as pages:
+        one.process.kill()
+        one.process.wait()
+        for broken in (
+            lambda: pages.collapse(pages.all()),
+            lambda: pages.split(pages.all()),
+            pages.shares,
+        ):
+            with pytest.raises(PartialDataError):
+                broken()
+
+
+# Statistics.
+
+
+def test_interval_of_windows_in_a_row_is_the_range_of_four_batches():
+    upper, lower = np.exp2(np.repeat(np.arange(4.0), 3)), np.exp2(np.repeat(np.arange(4.0) / 10, 2))
+    assert over(upper, lower) == pytest.approx((2**-0.3, 3 / np.median(lower), 8.0))
+    assert over([4.0], [2.0]) == (2.0, 2.0, 2.0) and over([2.0, 3.0], [1.0, 2.0])[::2] == (1.0, 3.0)
+
+
+def test_interval_of_pairs_is_that_of_the_sign_test():
+    """The table's critical value at 5 % of 12 signs is 2: ratios 3 to 10 of 12."""
+    ratios = np.arange(1.0, 13.0)
+    assert paired(2 * ratios, [2.0] * 12) == (3.0, 6.5, 10.0)
+    assert paired([3.0, 1.0, 2.0], [1.0] * 3) == (1.0, 2.0, 3.0) and paired([3.0], [2.0]) == (1.5,) * 3
+
+
+def test_gain_divides_what_was_measured_side_by_side():
+    """The load doubles between both parts: the gain of 1.5 and that of frames in a row are as they were."""
+    done = Measured("")
+    done.rates["found"], done.rates["contiguous"] = [1.0] * 5, [1.1] * 5
+    done.rates["huge"], done.rates["split"] = [2 * 1.65] * 4, [2 * 1.1] * 4
+    assert done.gain == pytest.approx((1.65, 1.65, 1.65)) and not done.precise(0.01)
+    for state in ("huge", "split"):
+        done.rates[state] *= 2
+    assert done.precise(0.01)
