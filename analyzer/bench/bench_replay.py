@@ -87,7 +87,7 @@ def _numpy_linux(reads, tables, cpu_node):
     for level in range(1, 5):
         bit = np.uint64(8 * level)
         here = np.flatnonzero((reads.read >> bit) & np.uint64(1))
-        dram = ((reads.dram[here, 0] >> bit) & np.uint64(1)).astype(np.int64)
+        dram = ((reads.missed[here, -1] >> bit) & np.uint64(1)).astype(np.int64)
         np.bincount((node[here] * 4 + tables.node[at[here]]) * 2 + dram, minlength=32)
         at = tables.parent[at]
 

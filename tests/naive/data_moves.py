@@ -229,11 +229,11 @@ class Data:
                 budget -= 512 ** (int(self.tables.level[table]) - 1)
             self.cursor = (self.cursor + 1) % places
 
-    def touch(self, page, flat, now, node, drams):
+    def touch(self, page, flat, now, node, misses):
         """After a walk: what was marked moves to the walker; (start, end) if a guest's page, else None."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
-        missed = max(sum(dram >> bit & 1 for dram in drams) for bit in (8, 1))
+        missed = max(sum(each >> bit & 1 for each in misses) for bit in (8, 1))
         self.read[node, self.seen(entry, page, flat), missed] += 1
         if not self.by_host:
             if entry in self.marked:
@@ -339,7 +339,7 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
         policy.by = 1
-        moved = data.touch(page, int(reads.leaf[w]), now, node, reads.dram[w].tolist())
+        moved = data.touch(page, int(reads.leaf[w]), now, node, reads.missed[w].tolist())
         policy.by = 0
         w += 1
         if moved:  # try_to_unmap_one: ptep_clear_flush, of the page alone

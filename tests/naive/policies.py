@@ -397,15 +397,15 @@ def replay(twin, space, placement, reads):
     out = Counter()
     for w in range(len(reads.page)):
         node = int(placement.cpu_node[reads.cpu[w]])
-        mask, drams = int(reads.read[w]), reads.dram[w].tolist()
+        mask, misses = int(reads.read[w]), reads.missed[w].tolist()
 
-        def nested(g, table, slot, server, node=node, mask=mask, drams=drams):
+        def nested(g, table, slot, server, node=node, mask=mask, misses=misses):
             for up in twin.path(table):
                 bit = 8 * g + int(space.tables.level[up])
                 if mask >> bit & 1:
                     if up == table and server is None:
                         server = twin.use(table, slot, node)
-                    missed = sum(dram >> bit & 1 for dram in drams)
+                    missed = sum(each >> bit & 1 for each in misses)
                     out[bit, node, server if up == table else node, missed] += 1
 
         host, slot = int(reads.host_leaf[w]), int(reads.host_slot[w])

@@ -128,7 +128,7 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
     node = int(placement.cpu_node[reads.cpu[w]])
     region, low = int(reads.page[w]) >> 9, int(reads.page[w]) & 511
     page = int(space.regions.va[region]) << 9 | low
-    mask, drams, tables = int(reads.read[w]), reads.dram[w].tolist(), space.tables
+    mask, misses, tables = int(reads.read[w]), reads.missed[w].tolist(), space.tables
     fault = memory.fault(page, node)
     server = policy.walk(page, node, fault)
     leaf = memory.chain(page)[0]
@@ -142,7 +142,7 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
 
     def read(bit, where):
         if mask >> bit & 1:
-            out[bit, node, where(), sum(dram >> bit & 1 for dram in drams)] += 1
+            out[bit, node, where(), sum(missed >> bit & 1 for missed in misses)] += 1
 
     def nested(g, table):
         while table >= 0:

@@ -75,7 +75,8 @@ class Walker:
         self.pwc = [{level: array(a) for level, a in shapes.items()} for _ in cpus]
         self.host_pwc = [{level: array(a) for level, a in shapes.items()} for _ in cpus]
         self.nested = [array(caches.nested) for _ in cpus]
-        self.l2 = [SetAssoc(machine.l2.lines // machine.l2.ways, machine.l2.ways) for _ in cpus]
+        self.l1d = [private(machine.l1d) for _ in cpus]
+        self.l2 = [private(machine.l2) for _ in cpus]
         shares = sorted({machine.llc.share, *(machine.llc.shares or ())})
         self.llc = [[last_level(machine.llc, share) for share in shares] for _ in range(max(cpu_node) + 1)]
 
@@ -85,9 +86,9 @@ class Walker:
                 array.clear()
 
     def walk(self, cpu, address):
-        """(leaf id, slot, (host leaf id, slot) or (-1, -1), {bits read}, [{bits from DRAM} at each share]) of
-        one walk."""
-        self.read, self.dram = set(), [set() for _ in self.llc[0]]
+        """(leaf id, slot, (host leaf id, slot) or (-1, -1), {bits read}, [{bits that miss} L1D, L2, and the
+        LLC at each share]) of one walk."""
+        self.read, self.missed = set(), [set() for _ in range(2 + len(self.llc[0]))]
         leaf_level, frame = self.guest.leaf(address)
         levels = self.guest.tree.levels
         top, known = self.start(self.pwc[cpu], address, leaf_level, levels)
@@ -97,7 +98,7 @@ class Walker:
                 self.translate(cpu, level, self.guest_frame[table])
             self.fetch(cpu, 8 * level, table, address >> (3 + 9 * level) & 511)
         host = self.translate(cpu, 0, frame) if self.host and frame is not None else (-1, -1)
-        return table, address >> (3 + 9 * leaf_level) & 511, host, self.read, self.dram
+        return table, address >> (3 + 9 * leaf_level) & 511, host, self.read, self.missed
 
     def translate(self, cpu, g, frame):
         """The nested walk that finds a guest frame: (host table with its leaf, slot), or (-1, -1)."""
@@ -125,11 +126,18 @@ class Walker:
     def fetch(self, cpu, bit, table, slot):
         self.read.add(bit)
         line = (table << 6) + (slot >> 3)
-        if self.l2[cpu].touch(line, line):
-            return
-        for llc, dram in zip(self.llc[self.cpu_node[cpu]], self.dram, strict=True):
+        for own, missed in zip((self.l1d[cpu], self.l2[cpu]), self.missed, strict=False):
+            if own.touch(line, line):
+                return
+            missed.add(bit)
+        for llc, missed in zip(self.llc[self.cpu_node[cpu]], self.missed[2:], strict=True):
             if not llc.touch(line, line):
-                dram.add(bit)
+                missed.add(bit)
+
+
+def private(cache):
+    """A data cache of a CPU; one that walks do not read through holds nothing."""
+    return SetAssoc(cache.lines // cache.ways, cache.ways) if cache else SetAssoc(1, 0)
 
 
 def last_level(llc, share):

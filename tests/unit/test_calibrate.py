@@ -15,7 +15,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.counts import STEADY
+from ptanalyze.cost.counts import DRAM, LLC, STEADY
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze.cost.law import PageTrial, outside_cycles, placement
 from ptanalyze.cost.price import Law
@@ -517,8 +517,8 @@ NATIVE = msgspec.structs.replace(
 
 def read(local, remote, cached=0, host=0):
     count = counters(2)
-    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1], count.reads[8, 0, 0, 0] = local, remote, cached
-    count.reads[1, 0, 1, 1] = host
+    count.reads[8, 0, ..., DRAM], count.reads[8, 0, 0, LLC] = (local, remote), cached
+    count.reads[1, 0, 1, DRAM] = host
     return count
 
 
@@ -568,7 +568,7 @@ def test_each_table_of_a_vm_is_where_its_run_had_it():
     """1,000 reads of each table, local in the replay; the ePT was remote in the counted run."""
     two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11), at="LR")
     count = read(1000, 0)
-    count.reads[1, 0, 0, 1] = 1000
+    count.reads[1, 0, 0, DRAM] = 1000
     [base] = cycles(count, calibration=two)
     assert base == pytest.approx(1e12 - 0.6 * 1e11)
 

@@ -19,7 +19,7 @@ from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import counts
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.counts import FLUSHES, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
+from ptanalyze.cost.counts import DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
 from ptanalyze.cost.price import OVERLAP
 from ptanalyze.kernels import (
     CALLS,
@@ -413,20 +413,20 @@ MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 
 
 def test_a_dram_read_costs_the_latency_of_its_node():
     count = counters(2)
-    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1], count.reads[16, 1, 0, 0] = 3, 2, 5
+    count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM], count.reads[16, 1, 0, LLC] = 3, 2, 5
     read = counts.read_cycles(MACHINE)
     assert counts.walk_cycles(count.reads, read).tolist() == [3 * 200 + 2 * 400 + 5 * 32, 0]
 
 
 def test_guest_and_host_reads_are_told_apart_by_their_bits():
     count = counters(2)
-    count.reads[8, 0, 0, 1], count.reads[9, 0, 0, 1], count.reads[1, 0, 0, 1] = 1, 1, 1
+    count.reads[8, 0, 0, DRAM], count.reads[9, 0, 0, DRAM], count.reads[1, 0, 0, DRAM] = 1, 1, 1
     assert counts.walk_cycles(count.reads, counts.read_cycles(MACHINE)).tolist() == [200, 400]
 
 
 def reads(local, remote):
     count = counters(2)
-    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1] = local, remote
+    count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM] = local, remote
     count.classes[0, LL], count.classes[0, RL] = local, remote
     return count
 
@@ -470,7 +470,7 @@ def test_a_timed_run_is_what_it_took_less_its_walks_at_each_end():
 
 def remote_data(count):
     """Counts.data of one share: all data of the walks on the other node, their entries cached."""
-    data = np.zeros((1, 2, 2, 2), np.int64)
+    data = np.zeros((1, 2, 2, 4), np.int64)
     data[0, 0, 1, 0] = count
     return data
 
@@ -544,12 +544,12 @@ def test_fewer_walks_wait_for_their_data_as_the_baselines_do():
 def test_data_of_walks_from_dram_are_waited_for_at_least_a_tenth_of_a_read():
     """600 walks read their leaf entry from DRAM, 100 of these fault; in a VM the host's entry counts too."""
     count = reads(600, 0)
-    count.reads[16, 0, 0, 1], count.reads[1, 0, 0, 1] = 900, 500
+    count.reads[16, 0, 0, DRAM], count.reads[1, 0, 0, DRAM] = 900, 500
     count.classes[0, LL] = 1000
     assert counts_of(count).data_in_dram == 0.6
     count.events[0, FAULT, 0, 0] = 100
     assert counts_of(count).data_in_dram == 0.5
-    count.reads[1, 0, 0, 1] = 900
+    count.reads[1, 0, 0, DRAM] = 900
     assert counts_of(count).data_in_dram == 0.8
     assert tuple(cost.with_data_in_dram(COSTS, 0.5).data_exposed) == (0.05, 0.5, 1.0)
     assert cost.with_data_in_dram(COSTS, 0.0) == COSTS
@@ -700,7 +700,7 @@ def test_uniform_reads_without_waits_for_data_are_no_corner_of_the_interval(tmp_
     """Huge pages spare every walk: instructions are left, and a tenth of a read for each miss."""
     costs = load_costs(machine)
     linux, thp = ptanalyze.replay(captured(tmp_path, "uniform"), "thp", machine=machine).results
-    missing = linux.reads[8, ..., 1].sum() / linux.walks
+    missing = linux.reads[8, ..., DRAM].sum() / linux.walks
     assert 0.6 < missing < 0.9
     executed = 200_000 * costs.instructions_per_access * costs.cycles_per_instruction.low
     assert told(linux) == pytest.approx(missing, rel=0.03)

@@ -16,7 +16,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.counts import busy_ns
+from ptanalyze.cost.counts import DRAM, busy_ns
 from ptanalyze.kernels import BALANCING, IPI, PTE_WRITE, VM_EXIT
 from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN
@@ -48,7 +48,7 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
     assert len(series.walks) == windows and series.walks.sum() == len(case.stream)
     assert (series.classes.sum(axis=0) == cut.counters.classes).all()
     own = at_shares(cut.counters.reads, case.machine.llc)[0]
-    assert (series.dram.sum(axis=(0, 1)) == own[..., 1].sum(axis=0)).all()
+    assert (series.dram.sum(axis=(0, 1)) == own[..., DRAM].sum(axis=0)).all()
 
 
 def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):

@@ -15,6 +15,7 @@ from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.footprint import Footprint, filled, interpolated, reads_per_walk, together
 from ptanalyze.core.interval import Interval
+from ptanalyze.cost.counts import DRAM
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.heat import RECORD_DTYPE, copy_samples, costs, read_heat
 from ptanalyze.policies import plan_for
@@ -283,12 +284,12 @@ def test_samples_of_walks_read_from_dram_what_the_program_does_and_too_few_are_r
         scenario = scenario_of(walks, tmp_path / f"{number}")
         assert of_samples(scenario)[0].numbers["share"] == pytest.approx(exact, abs=0.05) and exact > 0.5
         (linux,) = replay_scenario(scenario, [plan_for("linux")], setup)
-        leaf = linux.reads[8].reshape(-1, 2).sum(axis=0)
-        assert leaf[1] / leaf.sum() == pytest.approx(exact, abs=0.05)
+        leaf = linux.reads[8].reshape(-1, 4).sum(axis=0)
+        assert leaf[DRAM] / leaf.sum() == pytest.approx(exact, abs=0.05)
     few = scenario_of(np.arange(held // 2) * 8, tmp_path)
     with pytest.raises(UsageError, match="too few samples to tell reads from DRAM"):
         replay_scenario(few, [plan_for("linux")], setup)
     (tmp_path / "seen").mkdir()
     seen = scenario_of(np.tile(np.arange(held // 2) * 8, 3), tmp_path / "seen")
     (linux,) = replay_scenario(seen, [plan_for("linux")], setup)
-    assert not of_samples(seen) and not linux.reads[8, ..., 1].any()
+    assert not of_samples(seen) and not linux.reads[8, ..., DRAM].any()

@@ -18,6 +18,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
+from ptanalyze.cost.counts import DRAM
 from ptanalyze.policies import plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.reservations import line_runs, measure, reserve
@@ -207,7 +208,7 @@ def test_with_endless_caches_each_ept_line_comes_from_dram_once():
         leaf = result.reads[1]
         assert result.policy == name
         assert leaf.sum() == result.walks == 512
-        assert leaf[..., 1].sum() == lines
+        assert leaf[..., DRAM].sum() == lines
         assert (result.reads[guest_bits].sum(axis=(1, 2)) == linux[guest_bits].sum(axis=(1, 2))).all()
 
 

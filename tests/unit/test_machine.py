@@ -14,6 +14,7 @@ from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import counts as cost
+from ptanalyze.cost.counts import DRAM, LLC
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.kernels.replay import counters
@@ -255,7 +256,7 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
     walk = np.array([[90.0, 155.0], [155.0, 95.0]])
     assert not odd and machine.latency.walk == tuple(map(tuple, walk.tolist()))
     count, reads = counters(2), np.array([[5, 7], [11, 13]])
-    count.reads[8, ..., 1], count.reads[16, 0, 0, 0] = reads, 100
+    count.reads[8, ..., DRAM], count.reads[16, 0, 0, LLC] = reads, 100
     added = np.array(machine.latency.contended) - machine.latency.idle
     for contended, each in ((False, walk), (True, walk + added)):
         cached = 50 * (machine.l2.cycles + machine.llc.cycles)
@@ -330,7 +331,7 @@ def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_coun
         alone = counts(sharing(SMALL, f"{share}"))
         for together, counted in ((every.first, alone.first), (every.counters, alone.counters)):
             assert (at_shares(together.reads, shared.llc)[number] == counted.reads).all() and counted.reads[
-                ..., 1
+                ..., DRAM
             ].any()
             assert (together.events == counted.events).all() and (together.classes == counted.classes).all()
 

@@ -381,13 +381,13 @@ def test_teardown_after_the_region_changes_no_count_and_no_price():
 
 
 def both_runs(scenario):
-    """[page, entries read, entries from DRAM] of each walk, of the first run and of the further one."""
+    """[page, entries read, those that miss each cache] of each walk, of the first run and the further one."""
     caches, found = scenario.caches(), []
     for replayed in (scenario, scenario.steady_state()):
         found += [
             np.concatenate([np.zeros(0, np.int64), *(np.ravel(getattr(reads, name)) for _, reads in batches)])
             for batches in [list(replayed.reads(caches=caches))]
-            for name in ("page", "read", "dram")
+            for name in ("page", "read", "missed")
         ]
     return found
 

@@ -104,10 +104,10 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
             mask = (1 << 12 + 9 * snapshot.guest.levels) - 1
             address = (int(trace.regions[page >> 9]) << 21 | (page & 511) << 12) & mask
             got = next(walks)
-            leaf, slot, host, read, dram = naive.walk(cpu, address)
+            leaf, slot, host, read, missed = naive.walk(cpu, address)
             assert (got[0], got[1]) == (cpu, page)
             assert (got[3], got[4], got[5:7]) == (leaf, slot, list(host))
-            assert (bits(got[7]), [bits(mask) for mask in got[8]]) == (read, dram)
+            assert (bits(got[7]), [bits(mask) for mask in got[8]]) == (read, missed)
     assert next(walks, None) is None
 
 

@@ -80,7 +80,7 @@ def test_rows_are_flat_and_results_survive_json():
         assert all(value is None or isinstance(value, str | int | float) for value in result.row().values())
         again = json.loads(json.dumps(result.to_json()))
         assert again["walks"] == result.walks
-        assert np.array(again["reads_by_bit_reader_server_dram"]).sum() == result.reads.sum()
+        assert np.array(again["reads_by_bit_reader_server_from"]).sum() == result.reads.sum()
 
 
 @pytest.mark.twin

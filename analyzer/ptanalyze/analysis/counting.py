@@ -27,7 +27,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
-from ..cost.counts import AS_TRACED, STEADY, TRACED, WARM, Counts, Series, instructions
+from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, Counters
@@ -143,7 +143,7 @@ def moved(series: Series) -> list[Finding]:
 
 
 def dram_share(reads: np.ndarray) -> float:
-    return float(reads[..., 1].sum() / max(reads.sum(), 1))
+    return float(reads[..., DRAM].sum() / max(reads.sum(), 1))
 
 
 def gone(scenario: Scenario) -> list[Finding]:
@@ -508,5 +508,5 @@ def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> Addres
 def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
     """Count n DRAM reads of leaf entries of tables of a (servers, level); 1 if they are remote, else 0."""
     *servers, level = kind.tolist()
-    count.reads[bit * level, reader, servers[reader], -1] += n
+    count.reads[bit * level, reader, servers[reader], DRAM] += n
     return int(servers[reader] != reader)

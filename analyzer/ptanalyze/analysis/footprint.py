@@ -18,6 +18,7 @@ from ..core.footprint import together
 from ..core.interval import Interval
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
+from ..cost.counts import DRAM, LLC
 from ..cost.sampled import Sampled
 from ..world.address_space import leaves_of
 from ..world.mm_events import DISABLED, allowed
@@ -222,7 +223,7 @@ def captured_at(scenario: Scenario) -> np.ndarray:
 def with_reads(
     counted: np.ndarray, use: Use, servers: Sequence[np.ndarray], scenarios: Sequence[Scenario]
 ) -> np.ndarray:
-    """Counts.reads of estimated walks, of which some read a leaf entry from DRAM, the others from caches.
+    """Counts.reads of estimated walks, of which some read a leaf entry from DRAM, the others from the LLC.
 
     Each node is taken to walk as much as the processes did.
     """
@@ -230,9 +231,9 @@ def with_reads(
     readers = scenarios[0].machine.cpu_nodes
     walks = counted.sum() / max(len(readers), 1)
     reads = np.zeros(counted.shape, np.float64)
-    reads[..., 0] = counted[..., 1] * max(1 - dram / max(walks, 1), 0.0)
+    reads[..., LLC] = counted[..., DRAM] * max(1 - dram / max(walks, 1), 0.0)
     for (table, share), server, scenario in zip(use.tables, servers, scenarios, strict=True):
         level = np.minimum(scenario.space.tables.level, 3).astype(np.int64)[table]
         for reader in readers:
-            np.add.at(reads[0, 0], (8 * level, reader, server[table, reader], 1), dram * share)
+            np.add.at(reads[0, 0], (8 * level, reader, server[table, reader], DRAM), dram * share)
     return np.rint(reads).astype(np.int64)

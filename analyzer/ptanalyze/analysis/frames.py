@@ -15,7 +15,7 @@ from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Tree
 from ..core.trace import GUEST_BIT
-from ..cost.counts import CallCost
+from ..cost.counts import FROM, CallCost
 from ..cost.result import COLUMNS, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..formats.capture import CaptureLike, load
@@ -186,20 +186,20 @@ class Replayed:
         """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
 
         dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes;
-        from is "cache" or "DRAM". Every combination of a level that any policy reads has a row.
+        from is "L1D", "L2", "LLC" or "DRAM". Every combination of a level that any policy reads has a row.
         """
         levels = sorted({key for result in self.results for key in by_level(result)})
         names = ("dimension", "level", "reader", "server", "from", "count")
         rows = (
             (
                 result,
-                dict(zip(names, (dimension, level, *at, ("cache", "DRAM")[dram], int(count)), strict=True)),
+                dict(zip(names, (dimension, level, *at, FROM[source], int(count)), strict=True)),
             )
             for result in self.results
             for counts in [by_level(result)]
             for host, level in sorted(levels, key=lambda key: (key[0], -key[1]))
             for dimension in ["ePT" if host else "gPT" if self._nested else "PT"]
-            for (*at, dram), count in np.ndenumerate(
+            for (*at, source), count in np.ndenumerate(
                 counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
             )
         )

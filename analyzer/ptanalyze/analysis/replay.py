@@ -16,8 +16,8 @@ from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
 from ..core.trace import GUEST_BIT, Event, Reads
-from ..cost.counts import BROADCASTS, FLUSHES, MADE, SHOOTDOWNS, Series
-from ..kernels import BALANCING, CALLS, TABLE_MOVED, Counters
+from ..cost.counts import BROADCASTS, DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, Series
+from ..kernels import BALANCING, CALLS, OWN_CACHES, TABLE_MOVED, Counters
 from ..kernels.jit import compile_together
 from ..kernels.replay import (
     DATA,
@@ -72,25 +72,25 @@ def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> np.nda
 
 
 def at_shares(reads: np.ndarray, llc: Cache, lines: Mapping[int, Lines] | None = None) -> np.ndarray:
-    """int64[shares, ..., 2], 1 = from DRAM: Counters.reads, or DataReads.counts, the cache's own share first.
+    """int64[shares, ..., from]: Counters.reads, or DataReads.counts, the cache's own share first.
 
     lines  sampled_lines, where walks were sampled: between two samples lie walks that are none, so that
            replayed caches hold more than those of the program. Leaf entries come from DRAM as often as a
-           closed form has it.
+           closed form has it, the others from the LLC.
     """
     every = llc.every_share
-    cached = np.cumsum(reads, axis=-1)
-    cached, whole = cached[..., : len(every)], cached[..., -1:]
-    found = np.moveaxis(np.stack([cached, whole - cached], axis=-1), -2, 0)
     shares = sorted(range(len(every)), key=lambda k: every[k] != llc.share)
-    found = found[shares]
+    own, behind = reads[..., :OWN_CACHES], np.cumsum(reads[..., OWN_CACHES:], axis=-1)
+    cached = np.moveaxis(behind[..., shares], -1, 0)
+    parts = [*np.broadcast_to(np.moveaxis(own, -1, 0)[:, None], (OWN_CACHES, *cached.shape)), cached]
+    found = np.stack([*parts, behind[..., -1] - cached], axis=-1)
     for at, number in zip(found, shares if lines else (), strict=False):
         leaf = at[GUEST_BIT] if at.ndim == 4 else at
         for node, by_server in enumerate(leaf):
             of, each = (lines or {}).get(node), by_server.sum(axis=-1)
             share = missed(of, llc.lines_at(every[number])) if of else 0.0
-            by_server[:, 1] = np.rint(each * share).astype(np.int64)
-            by_server[:, 0] = each - by_server[:, 1]
+            by_server[:, DRAM] = np.rint(each * share).astype(np.int64)
+            by_server[:, LLC], by_server[:, :LLC] = each - by_server[:, DRAM], 0
     return found
 
 
@@ -159,8 +159,8 @@ def with_refusals(results: Sequence[Result], refused: Mapping[str, str], asked: 
 class DataReads:
     """Counts of walks by their data's node: `count` is called with all Reads of a Scenario, in order.
 
-    counts  int64[nodes, nodes, shares + 1]  so far, by [walker's node, node of the data page, shares of the
-            LLC at which their leaf entry comes from DRAM]
+    counts  int64[nodes, nodes, 3 + shares]  so far, by [walker's node, node of the data page, how many caches
+            miss their leaf entry, as Counters.reads]
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -170,7 +170,7 @@ class DataReads:
         self.scenario, self.step = scenario, 0
         self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(scenario))
         shares = len(scenario.machine.llc.every_share)
-        self.counts = np.zeros((scenario.nodes, scenario.nodes, shares + 1), np.int64)
+        self.counts = np.zeros((scenario.nodes, scenario.nodes, OWN_CACHES + shares + 1), np.int64)
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
@@ -237,7 +237,7 @@ class Windows:
     def _of(self, run: PolicyRun) -> Mark:
         now = run.counters
         own = now._replace(reads=at_shares(now.reads, self.scenario.machine.llc)[0])
-        dram = own.reads[..., 1]
+        dram = own.reads[..., DRAM]
         guest = dram[::GUEST_BIT].sum(axis=0)
         every = own.events, own.host_events, run.before.events, run.before.host_events
         moved = sum(int(events[:, TABLE_MOVED].sum()) for events in every)

@@ -152,6 +152,7 @@ class Machine(Strict):
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
     # of each node, its host's number of it, then of nodes of CPUs alone that count with it; (): 0, 1, ...
     host_nodes: tuple[tuple[int, ...], ...] = ()
+    l1d: Cache | None = None  # per CPU, where walks read through it; None: they begin at L2
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
 
     @property
@@ -350,8 +351,9 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
                 yield f"{group}.{name}.entries", array.entries, why
     if machine.tlb.joins not in JOINS:
         yield "tlb.joins", machine.tlb.joins, f"must be one of {', '.join(map(str, JOINS))}"
-    if machine.l2.shares is not None:
-        yield "l2.shares", list(machine.l2.shares), "only the LLC's share has bounds: leave it out"
+    for name, own in (("l1d", machine.l1d), ("l2", machine.l2)):
+        if own is not None and own.shares is not None:
+            yield f"{name}.shares", list(own.shares), "only the LLC's share has bounds: leave it out"
     if machine.llc.shares is not None and len(machine.llc.shares) != BOUNDS:
         yield (
             "llc.shares",

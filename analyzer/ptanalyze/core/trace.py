@@ -315,8 +315,9 @@ class Reads(NamedTuple):
     host_leaf  int32[n]   flat id of the host table that maps the data page, -1 native
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
-    dram       uint64[n, shares]  the reads of `read` that miss the caches, at each share of the LLC that may
-                          be left to page tables, ascending: what misses at one misses at all before it
+    missed     uint64[n, 2 + shares]  the reads of `read` that miss L1D (all, where walks begin at L2), those
+                          of them that miss L2, and those that miss the LLC too, at each share of it that may
+                          be left to page tables, ascending: each column is part of the one before
     """
 
     cpu: np.ndarray
@@ -327,7 +328,7 @@ class Reads(NamedTuple):
     host_leaf: np.ndarray
     host_slot: np.ndarray
     read: np.ndarray
-    dram: np.ndarray
+    missed: np.ndarray
 
 
 class Tables(NamedTuple):

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 TRACED, STEADY = 0, -1  # axis `runs`
 GUEST, HOST = 0, 1  # axis `sides`
-CACHED, DRAM = 0, 1  # axis `from`
+FROM = ("L1D", "L2", "LLC", "DRAM")  # axis `from`: what serves a read
+L1D, L2, LLC, DRAM = range(4)
 MADE, FLUSHES, SHOOTDOWNS, BROADCASTS = range(4)  # axis `what` of calls
 WARM, AS_TRACED = "warm", "as traced"  # the run that is counted
 GUEST_BITS = slice(0, None, 8)  # of reads: entries of the guest's tables; natively all
@@ -46,7 +47,8 @@ class Counts:
 
     run           the run that is counted: WARM, AS_TRACED, None without a trace
     reads         [runs, shares, bits, nodes, nodes, from]  entries read: bit of kernels.Counters, reader,
-                  server; shares of the LLC that page tables may have, the machine's own first
+                  server of what comes from DRAM, and what serves them; shares of the LLC that page tables may
+                  have, the machine's own first
     classes       int64[runs, nodes, 4]  walks by the reader's node and LL LR RL RR
     events        int64[runs, sides, calls, kinds, nodes, nodes]
     before        int64[sides, calls, kinds, nodes, nodes]  from the captured tables to the policy's
@@ -108,15 +110,16 @@ class Counts:
         return float(min(max(leaves - faults, 0) / max(self.walks, 1), 1.0))
 
     def in_longer(self, part: float) -> np.ndarray:
-        """`reads` of the steady run with a part of what the first run had from DRAM beyond it; the tables are
-        where the steady run has them."""
+        """`reads` of the steady run, where the first run had more from DRAM a part of the way to what served
+        it; the tables are where the steady run has them."""
         first, steady = self.reads[TRACED], self.reads[STEADY]
         was, still = (
-            of[..., DRAM].sum(axis=-1) / np.maximum(of.sum(axis=(-2, -1)), 1) for of in (first, steady)
+            of.sum(axis=-2) / np.maximum(of.sum(axis=(-2, -1)), 1)[..., None] for of in (first, steady)
         )
-        every = steady.sum(axis=-1)
-        dram = every * (still + part * np.maximum(was - still, 0.0))[..., None]
-        return np.stack([every - dram, dram], axis=-1)
+        more = was[..., DRAM:] > still[..., DRAM:]
+        served = still + part * np.where(more, was - still, 0.0)
+        mixed: np.ndarray = steady.sum(axis=-1)[..., None] * served[..., None, :]
+        return mixed
 
 
 @dataclass(frozen=True)
@@ -194,14 +197,14 @@ class CallCost(NamedTuple):
 
 
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
-    """float64[nodes, nodes, 2]: cycles of a read by [reader's node, serving node, 1 = from DRAM].
+    """float64[nodes, nodes, from]: cycles of a read by [reader's node, serving node, what serves it].
 
-    Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own L2 or
-    LLC, wherever the table is: the mean of both.
+    Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own
+    caches, wherever the table is: the mean of L2 and LLC.
     """
     dram = machine.table_cycles(contended)
     cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
-    return np.stack([cached, dram], axis=-1)
+    return np.stack([cached, cached, cached, dram], axis=-1)
 
 
 def at_home(cycles: np.ndarray) -> np.ndarray:

@@ -33,7 +33,6 @@ from ..core.errors import UsageError
 from ..core.interval import NEVER, Interval
 from .counts import (
     AS_TRACED,
-    CACHED,
     DRAM,
     GUEST,
     GUEST_BITS,
@@ -412,7 +411,7 @@ def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, con
     for run in (STEADY, TRACED) if base.longer else (STEADY,):
         walks = max(float(base.classes[run].sum()), 1.0)
         for reads in base.reads[run]:
-            spread = float(reads[..., CACHED].sum()) * (machine.llc.cycles - machine.l2.cycles) / 2
+            spread = float(reads[..., :DRAM].sum()) * (machine.llc.cycles - machine.l2.cycles) / 2
             middle, busy = (float(walk_cycles(reads, *sides).sum()) for sides in placed)
             least.append((middle - spread) / walks)
             middles.append(middle / walks)
@@ -442,7 +441,10 @@ def _native(base: Counts, machine: Machine, contended: bool) -> tuple[Interval, 
 
 def _dram_shares(reads: np.ndarray, cycles: np.ndarray) -> tuple[float | None, float | None]:
     """(guest, host) share of walk cycles that waits for DRAM, f of the law; None without reads."""
-    dram, whole = walk_cycles(reads, cycles * np.array([0.0, 1.0])), walk_cycles(reads, cycles)
+    dram, whole = (
+        walk_cycles(reads, cycles * (np.arange(cycles.shape[-1]) == DRAM)),
+        walk_cycles(reads, cycles),
+    )
     guest, host = (float(part / all_) if all_ else None for part, all_ in zip(dram, whole, strict=True))
     return guest, host
 

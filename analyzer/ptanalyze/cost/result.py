@@ -32,15 +32,15 @@ class Result:
 
     run           that is counted: "warm", a further one; "as traced"; None without a trace
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
-    reads         int64[bits, nodes, nodes, 2]  entries read: bit of kernels.Counters, reader, server, 1 =
-                  from DRAM
+    reads         int64[bits, nodes, nodes, from]  entries read: bit of kernels.Counters, reader, server, and
+                  what they come from: L1D, L2, LLC, DRAM
     classes       int64[nodes, 4]  walks by LL LR RL RR
     events        int64[sides, calls, kinds, nodes, nodes]  on the guest's and the host's tables, by their
                   cause
     pages         table pages: guest in the end, guest_peak at most, guest_single without further copies;
                   host, replicas included, host_single as captured; aside: kept, but no longer walked
-    data          int64[nodes, nodes, 2]  walks by [walker's node, node of their data, 1 = the entry they end
-                  with comes from DRAM]; None but for the baseline of a trace
+    data          int64[nodes, nodes, from]  walks by [walker's node, node of their data, what the entry they
+                  end with comes from]; None but for the baseline of a trace
     walk_cycles        all reads, at the machine's latencies; guest_walk_cycles: of the guest's tables
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
@@ -258,7 +258,7 @@ class Result:
         by_call, by_side = self.events[GUEST], self.events.sum(axis=1)
         return {
             **self.row(),
-            "reads_by_bit_reader_server_dram": self.reads.tolist(),
+            "reads_by_bit_reader_server_from": self.reads.tolist(),
             "classes_by_reader": self.classes.tolist(),
             "events_from_to": _named(by_side[GUEST]),
             "host_events_from_to": _named(by_side[HOST]),

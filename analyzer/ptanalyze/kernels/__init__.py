@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 READ_BITS = 48  # bit 8 * g + h of Reads.read
+OWN_CACHES = 2  # of a CPU, before the LLC: L1D and L2
 CALLS = (  # MmSteps.call: on whose behalf; 0 to 12 as trace.Event, what follows the kernel does on its own
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
     "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing",
@@ -58,8 +59,9 @@ EVENT_KINDS = tuple(kind.name for kind in KINDS)
 class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
-    reads        int64[48, nodes, nodes, shares + 1]  [bit of Reads.read, reader's node, serving node, shares
-                                             of the LLC at which it comes from DRAM]
+    reads        int64[48, nodes, nodes, 3 + shares]  [bit of Reads.read, reader's node, serving node, how
+                                             many columns of Reads.missed have it: 0 comes from L1D, 1 from
+                                             L2, 2 from the LLC, the last from DRAM, both at every share]
     classes      int64[nodes, 4]             walks by [reader's node, LL LR RL RR] of the leaf entries that
                                              they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table

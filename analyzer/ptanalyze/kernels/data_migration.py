@@ -529,10 +529,10 @@ class Pages(NamedTuple):
 
 @kernel
 def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, counts):
-    """counts[reader, node, shares] += walks first, first + 1, ... by the node of their data.
+    """counts[reader, node, missed] += walks first, first + 1, ... by the node of their data.
 
-    counts  int64[nodes, nodes, shares + 1]: by the number of shares of the LLC at which a 4 KiB leaf entry of
-            the walk, the guest's or the host's, comes from DRAM: there its data do too (ADR 20)
+    counts  int64[nodes, nodes, 3 + shares]: by missed_at of the walk's 4 KiB leaf entry, the guest's or the
+            host's, that comes from farther: where one comes from DRAM, the data do too (ADR 20)
     reads   Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
             its first walk comes from.
     """
@@ -548,7 +548,7 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
         if there < 0:
             row = of_region[reads.page[w] >> np.uint32(9)]
             there = place_page(pages.guest, row, np.int64(reads.slot[w]), node)
-        missed = max(missed_at(reads.dram, w, GUEST_LEAF), missed_at(reads.dram, w, HOST_LEAF))
+        missed = max(missed_at(reads.missed, w, GUEST_LEAF), missed_at(reads.missed, w, HOST_LEAF))
         counts[node, there & ~MARKED, missed] += 1
     return step
 

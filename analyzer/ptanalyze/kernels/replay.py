@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from . import BALANCING, CALLS, EVENT_KINDS, FAULT, LL, PAGES_ZEROED, READ_BITS, RL, Counters  # noqa: F401
+from . import BALANCING, CALLS, EVENT_KINDS, FAULT, LL, OWN_CACHES, PAGES_ZEROED, READ_BITS, RL, Counters  # noqa: F401
 from .jit import called_hook, hook, kernel
 
 SET = 0  # slots now belong to another VMA (0: to none that is known)
@@ -185,7 +185,7 @@ def counters(nodes, shares=1):
     """Counters of zeros for a machine with `nodes` nodes."""
     events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
-        np.zeros((READ_BITS, nodes, nodes, shares + 1), np.int64),
+        np.zeros((READ_BITS, nodes, nodes, OWN_CACHES + shares + 1), np.int64),
         np.zeros((nodes, 4), np.int64),
         np.zeros(events, np.int64),
         np.zeros(events, np.int64),
@@ -195,12 +195,12 @@ def counters(nodes, shares=1):
 
 
 @hook
-def missed_at(dram, walk, bit):
-    """At how many shares of the LLC a read comes from DRAM."""
-    shares = np.int64(0)
-    for share in range(np.uint64(dram.shape[1])):
-        shares += np.int64((dram[walk, share] >> np.uint64(bit)) & ONE)
-    return shares
+def missed_at(missed, walk, bit):
+    """How many columns of Reads.missed have a read: each is part of the one before."""
+    level = np.uint64(0)
+    while level < np.uint64(missed.shape[1]) and (missed[walk, level] >> np.uint64(bit)) & ONE:
+        level += np.uint64(1)
+    return np.int64(level)
 
 
 @hook
@@ -269,8 +269,8 @@ def replay_for(guest, host, any_steps=True):
     host_locate, on_nested, on_host_step = host
 
     @hook
-    def count_read(counts, bit, node, server, dram, walk):
-        counts[bit, node, server, missed_at(dram, walk, bit)] += 1
+    def count_read(counts, bit, node, server, missed, walk):
+        counts[bit, node, server, missed_at(missed, walk, bit)] += 1
 
     @called_hook
     def take_one(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
@@ -287,7 +287,7 @@ def replay_for(guest, host, any_steps=True):
         counters, first, step, last,
     ):  # fmt: skip
         cpu, page, leaves, slots = reads.cpu, reads.page, reads.leaf, reads.slot
-        hosts, host_slots, masks, drams = reads.host_leaf, reads.host_slot, reads.read, reads.dram
+        hosts, host_slots, masks, missed = reads.host_leaf, reads.host_slot, reads.read, reads.missed
         parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
         due, of_region, nodes = steps.at, rows.of_region, counters.classes.shape[0]
         for w in range(page.size):
@@ -307,7 +307,7 @@ def replay_for(guest, host, any_steps=True):
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
-            count_read(counts, at, node, server, drams, w)
+            count_read(counts, at, node, server, missed, w)
             mask ^= ONE << np.uint64(at)
             if host >= 0:
                 walked = on_nested(host_state, tables, host, slot, node, now)
@@ -317,7 +317,7 @@ def replay_for(guest, host, any_steps=True):
                 kind += ended(walked, node) != node
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
-                    count_read(counts, bit, node, server, drams, w)
+                    count_read(counts, bit, node, server, missed, w)
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
             counters.classes[node, kind] += 1
@@ -332,7 +332,7 @@ def replay_for(guest, host, any_steps=True):
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):
                             return no_node(server)
-                        count_read(counts, bit, node, server, drams, w)
+                        count_read(counts, bit, node, server, missed, w)
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
@@ -345,7 +345,7 @@ def replay_for(guest, host, any_steps=True):
                     server = server_of(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
-                    count_read(counts, at, node, server, drams, w)
+                    count_read(counts, at, node, server, missed, w)
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
         while last and step < due.size:

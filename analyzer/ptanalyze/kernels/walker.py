@@ -1,6 +1,6 @@
 """The page walker, for every tree: native or two-dimensional, any number of levels, any leaf sizes.
 
-For each walk it marks the table entries that the hardware reads, and those of them that come from DRAM.
+For each walk it marks the table entries that the hardware reads, and which of them miss each cache.
 Page-walk caches hold non-leaf entries by prefix of the address, an array per level (array L of a bank knows
 tables of level L: 1 is the PDE cache). A two-dimensional walk caches the combined mapping for the
 guest: a hit also spares the nested walk to that guest table. The nested TLB and the host's own
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import OWN_CACHES
 from .jit import hook, kernel
 from .lru import EMPTY, RowBank, depth_in_row, find, line_row, prefetch, shape_of, touch_line, within
 
@@ -70,7 +71,7 @@ class Caches(NamedTuple):
     guest_pwc: RowBank  # per CPU
     host_pwc: RowBank  # per CPU
     nested: RowBank  # per CPU: guest frame -> host frame, an entry spans the host's leaf
-    l2: RowBank  # per CPU: lines of 8 entries
+    own: RowBank  # per CPU, lines of 8 entries: L1D, without ways where walks begin at L2, and L2
     llc: RowBank  # per node
     llc_ways: np.ndarray  # int64[shares, 2]: ways of each set, and sets with one more; shares ascend
 
@@ -249,33 +250,39 @@ def translate(to, reads, trees, caches, scratch, chains):
 
 
 @kernel
-def fetch(cpu, cpu_node, reads, caches, scratch, missed, out):
-    """Which of the first `reads` entries of `scratch` come from DRAM at each share: `dram` of `out`, zeros.
+def fetch(cpu, cpu_node, reads, caches, scratch, behind, out):
+    """Which of the first `reads` entries of `scratch` miss each cache: `missed` of `out`, zeros.
 
     An LLC holds what it does at the largest share; how deep a line is in its set says which shares have it.
 
-    missed  uint64[2, TOGETHER]  scratch: entries that no L2 has, and where their sets in the LLC begin
+    behind  uint64[2, TOGETHER]  scratch: entries that no L2 has, and where their sets in the LLC begin
     """
-    l2, llc, ways = shape_of(caches.l2, 0), shape_of(caches.llc, 0), caches.llc_ways
+    l1, l2, llc = shape_of(caches.own, 0), shape_of(caches.own, 1), shape_of(caches.llc, 0)
+    tags, ways, missed = caches.own.tags, caches.llc_ways, out.missed
     most = np.uint64(len(ways) - 1)
     for first in range(0, reads, TOGETHER):
         n = np.uint64(0)
         for k in range(np.uint64(first), np.uint64(min(first + TOGETHER, reads))):
             read = scratch.read[k]
-            line, walk, _ = parts(read)
-            missed[0, n] = read
-            hit = touch_line(caches.l2.tags, l2, line_row(l2, cpu[walk], line), line)
+            line, walk, bit = parts(read)
+            if touch_line(tags, l1, line_row(l1, cpu[walk], line), line):
+                continue
+            behind[0, n] = read
+            hit = touch_line(tags, l2, line_row(l2, cpu[walk], line), line)
+            missed[walk, 0] |= ONE << bit
+            missed[walk, 1] |= np.uint64(not hit) << bit
             n += np.uint64(not hit)
         for m in range(n):
-            line, walk, _ = parts(missed[0, m])
-            missed[1, m] = line_row(llc, cpu_node[cpu[walk]], line)
-            prefetch(caches.llc.tags, missed[1, m])
+            line, walk, _ = parts(behind[0, m])
+            behind[1, m] = line_row(llc, cpu_node[cpu[walk]], line)
+            prefetch(caches.llc.tags, behind[1, m])
         for m in range(n):
-            line, walk, bit = parts(missed[0, m])
-            of = within(llc, cpu_node[cpu[walk]], missed[1, m])
-            depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of, llc[4]), missed[1, m], line)
+            line, walk, bit = parts(behind[0, m])
+            of = within(llc, cpu_node[cpu[walk]], behind[1, m])
+            depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of, llc[4]), behind[1, m], line)
             for share in range(most + np.uint64(1)):
-                out.dram[walk, share] |= np.uint64(depth >= ways_of(ways, share, of, llc[4])) << bit
+                beyond = np.uint64(depth >= ways_of(ways, share, of, llc[4]))
+                missed[walk, share + np.uint64(OWN_CACHES)] |= beyond << bit
 
 
 @hook

@@ -1,4 +1,4 @@
-"""The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
+"""The cache pass: the entries that each walk reads, and what serves them. Independent of the policy."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,6 +12,7 @@ from ..core.errors import UsageError
 from ..core.machine import Machine, shape
 from ..core.process import in_order
 from ..core.trace import Fold, Placement, Reads, Regions, WalkStream, chunk_runs, give_back, read_only
+from ..kernels import OWN_CACHES
 from .address_space import AddressSpace
 from .mm_events import invalidations
 
@@ -41,11 +42,11 @@ class Walker:
         self.kernels, self.caches, self.trees = walker, caches, trees
         self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
         self.scratch, self.chain = walker.scratch(), np.zeros((2, 8), np.int64)
-        self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
+        self.behind = np.zeros((2, walker.TOGETHER), np.uint64)
 
     def carry(self, reads: Reads, seen: Reads, flushes: np.ndarray) -> None:
-        """Where walks end, which entries they read, and which of these come from DRAM: PIECE walks take each
-        step before the next, so that what one leaves to the other stays in the processor's cache.
+        """Where walks end, which entries they read, and which caches these miss: PIECE walks take each step
+        before the next, so that what one leaves to the other stays in the processor's cache.
 
         seen     the walks as caches see them, which may be `reads`
         flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
@@ -73,7 +74,7 @@ class Walker:
         return seen.cpu, self.mine, flushes, self.trees, self.caches, self.scratch, self.chain, seen
 
     def _fetching(self, seen: Reads, entries: int) -> tuple[Any, ...]:
-        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch, self.missed, seen
+        return seen.cpu, self.cpu_node, entries, self.caches, self.scratch, self.behind, seen
 
 
 def _part(walks: Reads, first: int, size: int) -> Reads:
@@ -174,10 +175,10 @@ def cache_pass(
         if order is not None:
             seen = _empty(reads.cpu[order], read_only(folded[order]), read_only(write[order]), shares)
         elif fold is not None:
-            seen = _empty(reads.cpu, folded, write, 0)._replace(read=reads.read, dram=reads.dram)
+            seen = _empty(reads.cpu, folded, write, 0)._replace(read=reads.read, missed=reads.missed)
         deque(pool.map(lambda walker: walker.carry(reads, seen, flushes), walkers), 0)
         if order is not None:
-            reads.read[order], reads.dram[order] = seen.read, seen.dram
+            reads.read[order], reads.missed[order] = seen.read, seen.missed
         return slice(first, last), reads
 
     runs = chunk_runs(stream.offset, AT_ONCE if concurrent else batch)
@@ -234,17 +235,17 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) ->
     n = len(page)
     leaf, host_leaf = np.empty((2, n), np.int32)
     slot, host_slot = np.empty((2, n), np.int16)
-    read, dram = np.empty(n, np.uint64), np.zeros((n, shares), np.uint64)
-    return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram)
+    read, missed = np.empty(n, np.uint64), np.zeros((n, OWN_CACHES + shares), np.uint64)
+    return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, missed)
 
 
 def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
-    """Paging-structure caches of each CPU, and what L2s and LLCs hold of page tables."""
+    """Paging-structure caches of each CPU, and what its data caches and LLCs hold of page tables."""
     from ..kernels import walker
     from ..kernels.lru import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
-    own = machine.walk_caches
+    own, l1d, l2 = machine.walk_caches, machine.l1d, machine.l2
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
     sets, ways = machine.llc.stacks
     every, more = ways[-1]
@@ -252,7 +253,7 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
         row_bank(cpus, by_level),
         row_bank(0 if space.native else cpus, by_level),
         row_bank(0 if space.native else cpus, [shape(own.nested)]),
-        row_bank(cpus, [(machine.l2.lines // machine.l2.ways, machine.l2.ways)]),
+        row_bank(cpus, [l1d and (l1d.lines // l1d.ways, l1d.ways), (l2.lines // l2.ways, l2.ways)]),
         row_bank(nodes, [(sets, every + (more > 0))]),
         np.array(ways, np.int64),
     )
@@ -261,7 +262,7 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
 def forget_tables(caches: "walker.Caches", tables: np.ndarray) -> None:
     """Let no page-walk cache find these tables, flat ids: pages of other tables are walked in their place.
 
-    Their entries stay until others replace them, as nothing flushes them. L2s and LLCs keep the lines: a
+    Their entries stay until others replace them, as nothing flushes them. Data caches keep the lines: a
     kernel that makes a table has just written them.
     """
     from ..kernels.lru import NEVER

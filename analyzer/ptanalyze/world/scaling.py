@@ -40,6 +40,7 @@ def scaled_machine(machine: Machine, scale: float) -> Machine:
     level of each page size (at least an entry): they hold the same share of the program."""
     return replace(
         machine,
+        l1d=machine.l1d and _less(machine.l1d, scale),
         l2=_less(machine.l2, scale),
         llc=_less(machine.llc, scale),
         tlb=_scaled_tlb(machine.tlb, scale),
