@@ -135,12 +135,7 @@ def hostile(tmp_path_factory):
     return hostile_copy(bundled("samples") / "sysbench-memory", place / "a$\\b{$\x1b[1m")
 
 
-ASKED = [
-    ("info",),
-    ("check",),
-    ("classify", "--by", "vma"),
-    ("walk", "0x1000"),
-]
+ASKED = [("info",), ("check",), ("classify", "--by", "vma"), ("walk", "0x1000")]
 
 
 def harmless(text):
@@ -242,10 +237,7 @@ def test_room_is_there_before_a_map_is_written_to(tmp_path):
 # Whoever reads our output may stop early: `ptanalyze ... | head` is no error, and says nothing.
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["policies"], ["machines", "--json"]],
-)
+@pytest.mark.parametrize("arguments", [["policies"], ["machines", "--json"]])
 def test_a_reader_that_has_gone_is_no_error(arguments):
     command = [sys.executable, "-m", "ptanalyze", *arguments]
     ours = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -174,10 +174,7 @@ def test_a_pair_that_does_not_answer_is_given_up(tool, monkeypatch):
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
     done = subprocess.run(
-        [sys.executable, "-m", "ptanalyze", "topology", *options],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "ptanalyze", "topology", *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and why in done.stderr, done.stderr
 

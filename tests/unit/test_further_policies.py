@@ -21,16 +21,7 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze_policies.wasp import Thresholds, decisions
 from replay_cases import HEAP, ask, case, cases, run, scenario_of
-from strategies import (
-    PAGE,
-    REGION,
-    build_snapshot,
-    build_trace,
-    place,
-    small_machine,
-    snapshots,
-    traces,
-)
+from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_machine, snapshots, traces
 
 pytestmark = pytest.mark.twin
 
@@ -145,13 +136,7 @@ def test_a_native_capture_is_refused():
         ask(build_snapshot([(GIB, 5)]), "shadow", trace=build_trace([(0, [GIB])]))
 
 
-@pytest.mark.parametrize(
-    ("names", "reads"),
-    [
-        ("thp+shadow", 3),
-        ("thp", 15),
-    ],
-)
+@pytest.mark.parametrize(("names", "reads"), [("thp+shadow", 3), ("thp", 15)])
 def test_reads_of_a_cold_walk_under_several(names, reads):
     """Huge pages in both dimensions over four levels each: (3 + 1)(3 + 1) - 1."""
     pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]

@@ -114,14 +114,7 @@ def test_tests_lie_by_the_subject_that_they_test():
 
 def test_lines_for_a_terminal_go_through_one_place():
     """Each of these makes what it prints printable."""
-    outlets = {
-        "__main__",
-        "cli.__init__",
-        "cli",
-        "cli.options",
-        "kernels.jit",
-        "show.terminal",
-    }
+    outlets = {"__main__", "cli.__init__", "cli", "cli.options", "kernels.jit", "show.terminal"}
     prints = re.compile(r"\bclick\.echo\(|(?<![\w.\"])print\(|sys\.std(?:out|err)\.write|\.secho\(")
     others = {module for module, path in FILES.items() if prints.search(path.read_text("utf-8"))}
     assert others - outlets <= {"capture.live.process"}

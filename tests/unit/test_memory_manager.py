@@ -375,10 +375,7 @@ MOVE = st.tuples(START, SIZE, SIZE, RESULT)
 
 
 @pytest.mark.twin
-@given(
-    touched=st.lists(st.integers(1, 8), max_size=4, unique=True),
-    moves=st.lists(MOVE, max_size=8),
-)
+@given(touched=st.lists(st.integers(1, 8), max_size=4, unique=True), moves=st.lists(MOVE, max_size=8))
 @example(touched=[1], moves=[(REGION, (1 << 63) - 1, (1 << 63) - 1, REGION + PAGE)])
 @example(touched=[1], moves=[(2 * REGION, PAGE, PAGE, 3 * REGION), (REGION, PAGE, PAGE, 2 * REGION)] * 2)
 def test_as_the_moves_say_one_after_the_other(touched, moves):

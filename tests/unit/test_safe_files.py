@@ -203,8 +203,7 @@ def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
     try:
         with (
             pytest.raises(
-                Exception,
-                match=r"walk stream cannot be stored.*; free space there, or name another",
+                Exception, match=r"walk stream cannot be stored.*; free space there, or name another"
             ),
             Writer(tmp_path, "k") as writer,
         ):

@@ -18,14 +18,7 @@ from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.world.cache_pass import in_turns
-from ptanalyze.world.scaling import (
-    StandsFor,
-    fixed_vmas,
-    growth,
-    mapped_bytes,
-    scaled_machine,
-    stands_for,
-)
+from ptanalyze.world.scaling import StandsFor, fixed_vmas, growth, mapped_bytes, scaled_machine, stands_for
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from strategies import build_snapshot

@@ -262,12 +262,7 @@ def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
 
 THREADS = 3
 GRAPHS = st.sampled_from(["kron16", "uni16", "kron17"])
-GAP = {
-    "pr": naive.page_rank,
-    "cc": naive.components,
-    "bc": naive.search,
-    "back": naive.dependencies,
-}
+GAP = {"pr": naive.page_rank, "cc": naive.components, "bc": naive.search, "back": naive.dependencies}
 BACK = {"back": ("bc", 1)}  # a bc of a single access has its first half behind it
 
 

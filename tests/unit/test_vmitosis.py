@@ -21,14 +21,7 @@ from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP, case, cases, events, reads_of, run
-from strategies import (
-    PAGE,
-    REGION,
-    Page,
-    build_snapshot,
-    build_trace,
-    small_machine,
-)
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 
 # vMitosis' replication of both dimensions: what must hold (Panwar et al., section 3.3 and Table 6).
 

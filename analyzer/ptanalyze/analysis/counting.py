@@ -164,12 +164,7 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     warm, series = run.first is not None, run.series
     space, history, facts = scenario.space, scenario.history, scenario.trace.facts
     region = region_of_interest(scenario.trace.events)
-    found = [
-        counted,
-        *scenario.findings,
-        *region.findings,
-        *moves_told(scenario, steady.data_after),
-    ]
+    found = [counted, *scenario.findings, *region.findings, *moves_told(scenario, steady.data_after)]
     found.append(noted("steady-state" if warm else COLD))
     if warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)

@@ -558,7 +558,4 @@ def first_calls(
             loop = run.loop(scenario)
         yield loop, partial(run.arguments, scenario, reads, fault, mapped, 0, False)
     rows, steps, parent = history.rows, history.steps, scenario.space.tables.parent
-    yield (
-        mark_faults,
-        lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
-    )
+    yield (mark_faults, lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault))

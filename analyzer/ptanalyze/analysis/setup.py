@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
 from ..core.errors import UsageError
-from ..core.machine import (
-    Costs,
-    Machine,
-    load_costs,
-    load_machine,
-    moves_from,
-    sharing,
-)
+from ..core.machine import Costs, Machine, load_costs, load_machine, moves_from, sharing
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
 from ..core.trace import Trace

@@ -96,10 +96,4 @@ def command(
 
         return classes_frame([classes for classes, _ in found], {"capture": str(opened.directory)})
 
-    output.emit(
-        "classify",
-        table,
-        lambda: [as_record(*one) for one in found],
-        shown,
-        {"locality": table},
-    )
+    output.emit("classify", table, lambda: [as_record(*one) for one in found], shown, {"locality": table})

@@ -37,13 +37,7 @@ def command() -> None:
     help="Require eBPF, or use /proc/PID/pagemap alone. Default: eBPF where possible.",
 )
 def dump_process(
-    pid: int,
-    output: str | None,
-    tree: bool,
-    stop: bool,
-    max_stop: int | None,
-    verify: bool,
-    bpf: bool | None,
+    pid: int, output: str | None, tree: bool, stop: bool, max_stop: int | None, verify: bool, bpf: bool | None
 ) -> None:
     """Dump the page tables of process PID with frame and NUMA node of every table page.
 

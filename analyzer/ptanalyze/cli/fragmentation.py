@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 @option("machine")
 @output_options("fragmentation")
 def command(
-    capture: str | None,
-    by: str,
-    after: bool,
-    settings: tuple[str, ...],
-    machine: str,
-    output: Output,
+    capture: str | None, by: str, after: bool, settings: tuple[str, ...], machine: str, output: Output
 ) -> None:
     """Measure over how many ePT cache lines, 1 to 8, the neighbours of each gPT cache line are scattered.
 

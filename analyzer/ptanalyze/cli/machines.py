@@ -38,12 +38,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
     "far tables, in about a minute. Default: not measured.",
 )
 @output_options()
-def command(
-    name: str | None,
-    host_file: str | None,
-    measure: bool,
-    output: Output,
-) -> None:
+def command(name: str | None, host_file: str | None, measure: bool, output: Output) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
     \b

@@ -115,10 +115,7 @@ def open_or_default(directory: str | None) -> Capture:
     if (name := asked.command.name) not in ON_THE_SAMPLE:
         raise UsageError(f"no capture here; `{program()} {name} {sample}` is about the bundled sample")
     for_programs = asked.params.get("form") is not None
-    echo(
-        f"SAMPLE {sample}, not your program: there is no capture in this directory",
-        err=for_programs,
-    )
+    echo(f"SAMPLE {sample}, not your program: there is no capture in this directory", err=for_programs)
     return capture
 
 

@@ -42,12 +42,7 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
         return list_policies(chosen)
 
     records = [record(policy) for policy in chosen]
-    output.emit(
-        "policies",
-        table,
-        lambda: records,
-        lambda: view(chosen) if full or names else short(chosen),
-    )
+    output.emit("policies", table, lambda: records, lambda: view(chosen) if full or names else short(chosen))
 
 
 def short(chosen: Sequence[Policy]) -> Iterator[Section]:

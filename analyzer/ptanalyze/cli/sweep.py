@@ -8,14 +8,7 @@ import click
 
 from ..core.errors import UsageError
 from .options import Output, capture_argument, output_options
-from .replay_options import (
-    capture_of,
-    option,
-    pair_of,
-    policy_option,
-    replay_options,
-    setup_from,
-)
+from .replay_options import capture_of, option, pair_of, policy_option, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -51,11 +51,7 @@ class Options:
         metavar="NODES",
     )
     costs: str | os.PathLike[str] | Costs | None = option(
-        None,
-        "--costs",
-        "Cost file. Default: the machine's own costs.",
-        kind="path",
-        python="Or Costs",
+        None, "--costs", "Cost file. Default: the machine's own costs.", kind="path", python="Or Costs"
     )
     cache_share: str | float | None = option(
         None,
@@ -143,11 +139,7 @@ class Options:
         kind=("auto", "walks", "heat", "leaf"),
     )
     windows: int = option(
-        0,
-        "--windows",
-        "Number of equal-length time windows.",
-        kind=(1, 10000),
-        typed=WINDOWS,
+        0, "--windows", "Number of equal-length time windows.", kind=(1, 10000), typed=WINDOWS
     )
     progress: Progress = None
 

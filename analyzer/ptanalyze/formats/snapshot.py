@@ -423,11 +423,7 @@ def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
     tree.flags[none & (tree.parent != NO_PARENT)] |= EMULATOR
 
 
-def write_snapshot(
-    directory: str | PathLike[str],
-    snapshot: Snapshot,
-    maps: bytes | None = None,
-) -> None:
+def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot, maps: bytes | None = None) -> None:
     """Write `snapshot` into the existing `directory`, snapshot.json last.
 
     maps  bytes of /proc/PID/maps, else made from snapshot.vmas

@@ -524,10 +524,7 @@ def identity(path: Path) -> np.ndarray:
 def stored_index(place: Path, path: Path) -> Index | None:
     """The Index in a file of the user's cache; None where there is none, or none of the trace at `path`."""
     try:
-        with (
-            open_inside(place) as file,
-            np.load(file) as stored,
-        ):  # a ZIP file, which has checksums
+        with open_inside(place) as file, np.load(file) as stored:  # a ZIP file, which has checksums
             if (stored["identity"] == identity(path)).all():
                 facts = json.loads(str(stored["facts"]))
                 facts["stripped"] = tuple(map(tuple, facts["stripped"]))

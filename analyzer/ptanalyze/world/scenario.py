@@ -109,14 +109,7 @@ class Scenario(TracedProgram):
         """History, data that move left out."""
         if self.after is not None:
             return steady_history(self.after._past, self.stream, self.space, self.undone, self.begin)
-        return history(
-            self.trace,
-            self.space,
-            self.placement,
-            self.stream,
-            self.linux,
-            self.machine.invlpgb,
-        )
+        return history(self.trace, self.space, self.placement, self.stream, self.linux, self.machine.invlpgb)
 
     @cached_property
     def _moved(self) -> tuple[History, DataNodes | None]:

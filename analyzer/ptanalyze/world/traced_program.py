@@ -13,16 +13,7 @@ from ..core.errors import UNKNOWN_NODE
 from ..core.machine import NOTHING_MOVES, Machine, Moves
 from ..core.process import Progress
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import (
-    NO_WALKS,
-    SLOT_BITS,
-    Fold,
-    Placement,
-    Regions,
-    Trace,
-    WalkStream,
-    blocks,
-)
+from ..core.trace import NO_WALKS, SLOT_BITS, Fold, Placement, Regions, Trace, WalkStream, blocks
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
 from .scaling import AS_IT_IS, Growth, fold, must_say_something

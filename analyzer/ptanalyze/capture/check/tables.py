@@ -9,17 +9,7 @@ import numpy as np
 from ...core import snapshot as entries
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import UNKNOWN_NODE
-from ...core.snapshot import (
-    BAD_TYPE,
-    FAULT,
-    INFERRED,
-    NO_PARENT,
-    TORN,
-    Snapshot,
-    Topology,
-    Tree,
-    blocks,
-)
+from ...core.snapshot import BAD_TYPE, FAULT, INFERRED, NO_PARENT, TORN, Snapshot, Topology, Tree, blocks
 
 # The result of a check: the numbers examined and wrong, and a verdict.
 
