@@ -103,7 +103,7 @@ docs: $(VENV)/.installed-test
 
 # README's picture, from the browser that the suite uses
 picture: $(VENV)/.installed-test
-	$(VENV)/bin/python tests/report/picture.py analyzer/docs/_static
+	$(VENV)/bin/python analyzer/docs/_ext/picture.py analyzer/docs/_static
 
 # the manual's page of published figures beside ours, analyzer/docs/worked-examples.md
 examples: $(VENV)/.installed
@@ -119,7 +119,7 @@ notebooks: $(VENV)/.installed-notebooks
 
 # copies of the notebooks with their results, notebooks/rendered, for readers who do not run them
 rendered: $(VENV)/.installed-test
-	$(VENV)/bin/python tests/notebooks/render.py
+	$(VENV)/bin/python analyzer/docs/_ext/notebook_pages.py render
 
 # man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
 man: $(VENV)/.installed

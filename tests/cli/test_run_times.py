@@ -69,16 +69,8 @@ def test_two_runs_are_calibrated_kept_and_predicted_from(pt, perf, tmp_path):
         (["c.toml", "-o", "x.toml"], 2, "give either"),
         (["nowhere.toml"], 2, "nowhere.toml"),
         (["--seconds", 10], 2, "local run: its cycles are not counted: add a run with remote tables"),
-        (
-            ["--seconds", 10, "--remote-seconds", 9, "--placement", "RR"],
-            2,
-            "remote run: seconds = 9: not above",
-        ),
-        (
-            ["--local", "AMD"],
-            2,
-            "AMD: ls_tablewalker.dside counts walks; AMD counts no cycles of walks: add a",
-        ),
+        (["--seconds", 10, "--remote-seconds", 9, "--placement", "RR"], 2, "remote run: seconds = 9: not"),
+        (["--local", "AMD"], 2, "AMD: ls_tablewalker.dside counts walks; AMD counts no cycles of walks: add"),
         (["--local", "PARTLY", "--remote", "ALL", "--placement", "RP"], 2, "count the same events in both"),
         (["--local", "CYCLES"], 2, "CYCLES: count dtlb_load_misses.walk_pending, dtlb_store_misses"),
         (["--local", "LL", "--at", "R:0.5,L:0.5"], 2, "ePT walk cycles"),

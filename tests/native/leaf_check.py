@@ -12,13 +12,8 @@ from collections import Counter
 import numpy as np
 
 RECORD = [
-    ("base", "<u8"),
-    ("frame", "<i8"),
-    ("parent", "<i4"),
-    ("node", "<i2"),
-    ("level", "u1"),
-    ("flags", "u1"),
-]
+    ("base", "<u8"), ("frame", "<i8"), ("parent", "<i4"), ("node", "<i2"), ("level", "u1"), ("flags", "u1"),
+]  # fmt: skip
 HERE, FRAME = (
     np.uint64(1 << 63),
     np.uint64((1 << 55) - 1),

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import re
-import signal
 import stat
 import struct
 import subprocess
@@ -36,7 +35,7 @@ from native.dumping import (
 )
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
-from ptanalyze.capture.live.dump_vm import dump_vm
+from ptanalyze.capture.live.guests import dump_vm
 from ptanalyze.cli.dump import command
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -122,23 +121,6 @@ def test_a_stopped_vmm_is_read_quietly_and_goes_on(host, vm):
     assert facts["pid"] == vm[0] and facts["comm"] == "vm_guest" and facts["files_checked"]
     assert facts["retries"] == 0 and not facts["dirty_logging"] and facts["confidential"] == ""
     assert state(vm[0]) == "S"
-
-
-def without_age(tree):
-    """The entries of present tables without the accessed bits, which the kernel clears when it ages pages."""
-    return tree.entries & ~np.uint64(1 << 5 | 1 << 8)
-
-
-def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(live_vmm, tmp_path):
-    with running(live_vmm, 4096, 2 * MIB) as (process, _):
-        process.send_signal(signal.SIGSTOP)
-        assert wait_for(lambda: state(process.pid) == "T")
-        for name, options in (("a", ()), ("b", ("--memory", 1))):
-            assert ptdump_vm(process.pid, tmp_path / name, *options).returncode == 0
-        whole, streamed = read_vm(tmp_path / "a"), read_vm(tmp_path / "b")
-    assert streamed.facts["streamed"] and not whole.facts["streamed"] and len(whole.tree) > 2048
-    assert np.array_equal(without_age(whole.tree), without_age(streamed.tree))
-    assert np.array_equal(whole.tree.frame, streamed.tree.frame)
 
 
 def test_a_capture_of_a_vm_is_sealed_private_and_checks_as_what_it_is(vm, tmp_path):
@@ -315,27 +297,6 @@ def test_a_vm_that_ends_while_it_is_read_leaves_nothing(vmm, tmp_path):
                 dump_vm(process.pid, tmp_path / f"d{attempt}")
     assert any(word in str(caught.value) for word in ("ended", "no such", "has exited", "not a VMM"))
     assert not (tmp_path / f"d{attempt}").exists()
-
-
-@pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
-def test_the_one_missing_capability_is_named(vmm, tmp_path, capability):
-    inner = f"exec {PTDUMP} vm {os.getpid()} -o {tmp_path / 'd'}"
-    line = ["capsh", f"--drop=cap_{capability}", "--", "-c", inner]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert_refused(done, tmp_path / "d", 2, f"missing capability CAP_{capability.upper()}")
-
-
-def test_the_four_capabilities_are_enough(vmm, tmp_path):
-    need_kvm()
-    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
-    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
-    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
-    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
-    with running(vmm) as (process, _):
-        inner = f"exec {PTDUMP} vm {process.pid} -o {tmp_path / 'd'} --stop"
-        line = ["capsh", f"--drop={','.join(others)}", "--", "-c", inner]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 # EPT without Intel hardware: real NPT and shadow entries rewritten bit by bit as EPT entries, and back.

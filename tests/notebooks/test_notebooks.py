@@ -7,9 +7,7 @@ import sys
 
 import nbformat
 import pytest
-from notebook_files import NOTEBOOKS, ROOT, code_of, imported, rendered, running
-from render import said
-from strip import stripped
+from notebook_pages import NOTEBOOKS, ROOT, code_of, imported, rendered, running, said, stripped
 
 from ptanalyze_law.prior import reference
 
@@ -31,7 +29,7 @@ def read(path):
 def test_it_is_valid_and_has_no_outputs_counts_or_foreign_metadata(path):
     text = path.read_text("utf-8")
     nbformat.validate(json.loads(text))
-    assert text == stripped(path), "python tests/notebooks/strip.py strips it"
+    assert text == stripped(path), "python analyzer/docs/_ext/notebook_pages.py strip mends it"
     ids = [cell["id"] for cell in json.loads(text)["cells"]]
     assert len(set(ids)) == len(ids)
 

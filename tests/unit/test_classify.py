@@ -229,10 +229,7 @@ def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
         ({"weight": "page"}, "weight = page: one of leaf, heat, walks, samples"),
         ({"by": "pid"}, "by = pid: with weight = leaf one of all, vma, process"),
         ({"by": "thread"}, "by = thread: with weight = leaf one of all, vma, process"),
-        (
-            {"by": "thread", "weight": "heat"},
-            "by = thread: with weight = heat one of all, vma, process, page",
-        ),
+        ({"by": "thread", "weight": "heat"}, "by = thread: with weight = heat one of all, vma, process"),
     ],
 )
 def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):

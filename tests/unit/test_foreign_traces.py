@@ -145,10 +145,7 @@ def test_a_core_that_changes_its_thread_is_followed(tmp_path):
         ([*begin(7), (MARKER, PAGE_SIZE, 65536)], r"record 4: page size = 65536: only pages of 4096"),
         ([*begin(7), (51, 0, 0)], r"record 4: type = 51: unknown kind of record"),
         ([*begin(7), (MARKER, TIME, 1 << 63)], r"record 4: timestamp = .*: no time in microseconds"),
-        (
-            [*begin(7), *at(1), load_from(1), *at(1 << 61), load_from(2)],
-            "timestamp = .*: over 292 years after the first, 1",
-        ),
+        ([*begin(7), *at(1), load_from(1), *at(1 << 61), load_from(2)], "timestamp = .*: over 292 years"),
         (begin(7), "accesses = 0: nothing to import"),
     ],
 )
@@ -162,20 +159,11 @@ def test_what_cannot_be_read_is_said_with_its_record_and_nothing_is_left(tmp_pat
 @pytest.mark.parametrize(
     ("records", "line"),
     [
-        (
-            [*begin(7), *at(1), load_from(1)],
-            "record 7: footer = none: the trace is cut off, or its thread never",
-        ),
+        ([*begin(7), *at(1), load_from(1)], "record 7: footer = none: the trace is cut off, or its thread"),
         ([*begin(7), *at(1), load_from(1), (EXIT, 4, 7)], "record 8: footer = none"),
-        (
-            [HEADS[0], *at(1), load_from(1), load_from(2), *end(7)],
-            "record 5: thread = none: accesses before any",
-        ),
+        ([HEADS[0], *at(1), load_from(1), load_from(2), *end(7)], "record 5: thread = none: accesses before"),
         ([HEADS[0], load_from(1), (THREAD, 4, 7), load_from(2), *end(7)], "record 2: thread = none"),
-        (
-            [(HEADER, 0, 7 | (MARKER | FILE_TYPE << 16) << 32), load_from(1)],
-            "record 0: version = .*: its records seem to be of a 32-bit machine",
-        ),
+        ([(HEADER, 0, 7 | (MARKER | FILE_TYPE << 16) << 32), load_from(1)], "record 0: version = .*: its"),
     ],
 )
 def test_threads_that_never_begin_or_end_and_other_machines_records_are_refused(tmp_path, records, line):
@@ -290,10 +278,7 @@ def test_champsims_order_is_that_of_a_plain_loop():
     ("data", "line"),
     [
         (RECORDS.tobytes()[:-1], "bytes = 63: left over"),
-        (
-            b"text that is as long as a record of ChampSim, with its newline\n\n",
-            "record = 0: no ChampSim trace",
-        ),
+        (b"text that is as long as a record of ChampSim, with its newline\n\n", "record = 0: no ChampSim"),
         (b"", "accesses = 0"),
     ],
 )
@@ -308,12 +293,6 @@ def test_damaged_compression_is_refused(tmp_path):
     (tmp_path / "a.xz").write_bytes(lzma.compress(RECORDS.tobytes())[:-20])
     with pytest.raises(CaptureError, match="compressed data = damaged"):
         import_champsim(tmp_path / "a.xz", tmp_path / "t.ptt")
-
-
-@pytest.mark.twin
-def test_pinatraces_lines_become_touches(tmp_path):
-    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt") == 3
-    assert pages(read_trace(tmp_path / "t.ptt")) == [(0x7FFE1, True), (5, False)]
 
 
 ODD_LINES = [
@@ -388,12 +367,6 @@ def test_every_row_of_formats_leads_to_its_functions():
     for row in FORMATS.values():
         assert callable(foreign.imported(row.reader))
         assert not isinstance(row.known, str) or callable(foreign.imported(row.known))
-
-
-def test_a_recognised_file_becomes_a_capture(tmp_path):
-    (tmp_path / "a.out").write_bytes(PINATRACE)
-    assert import_capture(None, tmp_path / "a.out", tmp_path / "c") == "pinatrace"
-    assert read_trace(tmp_path / "c" / "trace.ptt").accesses == 3
 
 
 # Importing valgrind lackey's text.

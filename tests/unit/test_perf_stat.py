@@ -44,12 +44,8 @@ def text(counts=COUNTS, mark=",", modes="u", running="100.00", **more):
 def json_line(name, value, running=100.0, **more):
     value = value if isinstance(value, str) else f"{value:.6f}"
     cells = {
-        "counter-value": value,
-        "unit": "",
-        "event": name,
-        "event-runtime": 1000,
-        "pcnt-running": running,
-    }
+        "counter-value": value, "unit": "", "event": name, "event-runtime": 1000, "pcnt-running": running,
+    }  # fmt: skip
     return json.dumps(cells | more)
 
 

@@ -13,7 +13,7 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, words, written
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core import interval
-from ptanalyze.core.columns import ASSUMED, COLD
+from ptanalyze.core.columns import ASSUMED
 from ptanalyze.core.errors import UsageError, size_in_words
 from ptanalyze.show import plots
 from ptanalyze.show.plots import PIXELS, extents, gains, pixels, vma_name
@@ -285,10 +285,6 @@ def test_a_map_of_800_000_tables_keeps_its_shares():
     assert [(band == n).mean() for n in range(4)] == pytest.approx([0.25] * 4, abs=0.03)
 
 
-def test_a_map_of_many_nodes_is_readable(wide):
-    assert readable(plots.page_table_map(ptanalyze.page_tables(wide)))
-
-
 def walked(snapshot, address):
     path = explain(snapshot, address)
     table = pd.DataFrame([vars(step) for step in path.steps])
@@ -473,8 +469,3 @@ def test_files_are_the_same_bytes_each_time(few, tmp_path, ending):
     assert a == b and len(a) > 1000 and (ending != "svg" or b">mitosis</text>" in a)
     with pytest.raises(UsageError, match=r"FILE\.png, FILE\.svg or FILE\.pdf"):
         plots.save(plots.speedup(few.frame), tmp_path / "a.gif")
-
-
-def test_a_cold_run_is_said_to_be_as_traced(many):
-    assert any(one["code"] == COLD for one in many.frame.attrs["findings"])
-    assert title(plots.speedup(many.frame)).endswith(" in the run as traced")

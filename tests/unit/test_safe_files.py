@@ -224,14 +224,6 @@ def test_a_device_that_was_named_is_written_to_and_stays_what_it_is(tmp_path):
     assert stat.S_ISCHR(null.stat().st_mode) and link.is_symlink()
 
 
-def test_a_pipe_that_was_named_is_written_to(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
-    with atomic_write(tmp_path / "pipe", given=True) as file:
-        file.write(b"through")
-    assert reader.communicate()[0] == b"through" and (tmp_path / "pipe").is_fifo()
-
-
 @pytest.mark.parametrize(
     "make", [lambda place: unfinished_directory(place, "out"), lambda place: atomic_write(place / "out")]
 )

@@ -72,10 +72,7 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
 @pytest.mark.parametrize(
     ("grid", "why"),
     [
-        (
-            {"prefetsch": ["1"]},
-            "prefetsch=1: neither nodes, placement, contended, latency_ratio nor a parameter",
-        ),
+        ({"prefetsch": ["1"]}, "prefetsch=1: neither nodes, placement, contended, latency_ratio nor a"),
         ({"nodes": ["two"]}, "nodes = two: must be a whole number"),
         ({"nodes": ["65"]}, "nodes = 65: a machine has 1 to 64 nodes"),
         ({"latency_ratio": ["0.5"]}, "latency_ratio = 0.5: remote over local latency, from 1 to 1000"),

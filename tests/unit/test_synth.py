@@ -200,15 +200,6 @@ def test_the_same_options_and_seed_give_the_same_bytes(parameters):
         assert {"gpt.entries", "gpt.tables", "maps", "snapshot.json", "trace.ptt"} <= set(left.manifest.files)
 
 
-def test_another_seed_gives_another_trace(tmp_path):
-    files = []
-    for seed in (1, 2):
-        (tmp_path / str(seed)).mkdir()
-        parameters = Parameters(size=8 * MIB, nodes=2, accesses=100, seed=seed)
-        files.append(make(parameters, tmp_path / str(seed)).manifest.files["trace.ptt"])
-    assert files[0] != files[1]
-
-
 def test_every_parameter_and_the_seed_are_kept(tmp_path):
     parameters = Parameters(size=8 * MIB, nodes=2, guest="visible", accesses=10, seed=77)
     capture = make(parameters, tmp_path)
@@ -236,14 +227,9 @@ def test_an_oblivious_guest_sees_one_node_of_all_the_memory(tmp_path):
 @pytest.mark.compiled
 def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
     parameters = Parameters(
-        size=8 * MIB,
-        nodes=2,
-        threads=2,
-        accesses=20000,
-        move="0.5:1:0",
-        move_data="0.5:1000",
+        size=8 * MIB, nodes=2, threads=2, accesses=20000, move="0.5:1:0", move_data="0.5:1000",
         init_trace=False,
-    )
+    )  # fmt: skip
     capture = make(parameters, tmp_path)
     trace, node_of = capture.trace, capture.snapshot.topology.node_of_cpu()
     seen = trace.chunks["thread"] == 1
@@ -359,16 +345,6 @@ def test_few_tables_that_are_interleaved_over_many_nodes_are_said_to_be_spread_b
     assert said(guest="oblivious", host_placement="interleave")
 
 
-def targets(pattern, n=200_000):
-    """The vertices that PageRank reads contributions of, by page."""
-    plan = planned(pattern, accesses=n)
-    graph = graph_of(plan)
-    pages, wrote = map(np.array, taken(page_source(plan, 0), n))
-    first = graph.byte("contributions", 0) // 4096
-    pages = pages[~wrote]
-    return np.bincount(pages[pages >= first] - first, minlength=graph.vertices * 4 // 4096)
-
-
 @pytest.mark.compiled
 def test_targets_of_a_kronecker_graph_are_skewed_as_r_mat_is_and_its_hot_vertices_scattered():
     graph = naive.Graph("pr", 14, True, 5)
@@ -378,31 +354,6 @@ def test_targets_of_a_kronecker_graph_are_skewed_as_r_mat_is_and_its_hot_vertice
     assert counts[1:15].sum() == pytest.approx(14 * 0.24 * 0.76**13, rel=0.1)
     hot = np.argsort(np.bincount(seen, minlength=graph.vertices))[-8:]
     assert np.diff(np.sort(hot)).min() > 8
-
-
-@pytest.mark.compiled
-def test_targets_of_a_uniform_graph_are_even_over_pages_and_those_of_a_kronecker_graph_are_not():
-    uniform, skewed = targets("pr:uni16"), targets("pr:kron16")
-    spread = [np.std(counts) / np.mean(counts) for counts in (uniform, skewed)]
-    assert spread[0] < 0.05 < 2 * spread[0] < spread[1]
-
-
-def test_upper_levels_of_a_b_tree_are_hot_and_its_leaves_are_not():
-    pages, _ = taken(page_source(planned("btree"), 0), 40_000)
-    counts = np.bincount(pages, minlength=2048)
-    levels = naive.tree_levels(8 * MIB, 16)
-    assert counts[0] >= 40_000 / len(levels)
-    leaves = counts[(sum(levels[:-1]) * 256) // 4096 + 1 :]
-    assert leaves.max() < 40
-
-
-def test_a_thread_s_own_part_of_the_graph_is_read_in_order():
-    plan = planned("pr:uni16", threads=2, accesses=1 << 20)
-    graph = graph_of(plan)
-    pages, _ = taken(page_source(plan, 1), 60_000)
-    rows = [p for p in pages if graph.byte("neighbours", 0) // 4096 <= p < graph.byte("scores", 0) // 4096]
-    assert rows[0] == graph.byte("neighbours", graph.vertices // 2) // 4096
-    assert (np.diff(rows) >= 0).all()
 
 
 def test_a_graph_of_2_to_30_vertices_takes_as_much_room_as_its_arrays():
@@ -426,10 +377,7 @@ def test_a_capture_of_a_shape_passes_every_check_and_comes_out_the_same_again(tm
 @pytest.mark.parametrize(
     "options, words",
     [
-        (
-            {"pattern": "pr"},
-            "--pattern pr: pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to 32)",
-        ),
+        ({"pattern": "pr"}, "--pattern pr: pr:GRAPH, cc:GRAPH, bc:GRAPH (GRAPH as kron27 or uni27, 14 to"),
         ({"pattern": "bc:kron33"}, "14 to 32"),
         ({"pattern": "cc:web"}, "GRAPH as kron27"),
         ({"pattern": "btree:5", "size": 8 * MIB}, "FAN one of 4, 8, 16"),
@@ -490,12 +438,6 @@ def test_once_touches_every_page_once_and_in_no_order(sharing):
     assert len(take(5)) == 0
 
 
-def test_one_thread_may_touch_every_page_once_alone():
-    plan = plan_of(Parameters(size=8 * MIB, nodes=2, pattern="once:1"))
-    assert plan.active == (1,) and plan.accesses == 2048
-    assert len(page_source(plan, 1)(5000)) == 2048
-
-
 @pytest.mark.parametrize("pattern", ["uniform", "zipf:0.9", "zipf:1", "zipf:2"])
 def test_private_accesses_stay_in_a_thread_s_own_part(pattern):
     pages = source(1, pattern=pattern, sharing="private")(5000)
@@ -517,12 +459,6 @@ def test_the_popularity_of_pages_falls_as_a_power_of_their_rank(exponent):
     ranks = np.array([2, 64])
     slope = np.diff(np.log(counts[ranks - 1].astype(float)))[0] / np.diff(np.log(ranks + 0.5))[0]
     assert slope == pytest.approx(-exponent, abs=0.12)
-
-
-def test_popular_pages_are_not_neighbours():
-    pages = source(pattern="zipf:1")(50000)
-    top = np.argsort(np.bincount(pages, minlength=2048))[-8:]
-    assert np.diff(np.sort(top)).min() > 8
 
 
 @pytest.mark.compiled

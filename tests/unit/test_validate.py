@@ -17,7 +17,7 @@ from ptanalyze_papers.law_rows import misplaced, predicted, replicated, run_of
 from ptanalyze_papers.ports import FIGURES
 from ptanalyze_papers.row import Paper, Row, flat, published
 from ptanalyze_papers.run import PAPERS, by_figure, figures, tally, validate
-from ptanalyze_papers.script import TOP, Holes, Script, million_entries_per_second
+from ptanalyze_papers.script import TOP, Holes, Script
 from ptanalyze_papers.vmitosis_moved import (
     Curve,
     Pace,
@@ -28,7 +28,6 @@ from ptanalyze_papers.vmitosis_moved import (
     published_curve,
     settled_period,
 )
-from ptanalyze_papers.wide import counted, remote
 from ptanalyze_synth.process import START, new_group
 
 LAW, REPLAYED, MODELLED, TRACED, FITTED, NOT_REPRODUCIBLE = files.KINDS
@@ -216,11 +215,6 @@ def test_graph_kernels_are_predicted_from_their_traces_for_every_graph_placement
     assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
 
 
-def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement():
-    found = {(one.one.input, round(one.speedup, 3), one.runs) for one in small_traces.pairs()}
-    assert {("kron27", 1.002, (1, 1)), ("kron30", 2.367, (1, 1))} <= found
-
-
 def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
     ours = [one.ours for one in small_traces.small_traces("cc", None)]
     known = small_traces.measured()
@@ -237,12 +231,6 @@ def test_entries_that_degree_9_copies_in_vain_are_counted_though_the_kernel_mean
     for one in unused.values():
         assert 86 < one.value < 97 and 0 <= one.ours.middle < 100
         assert one.kind == NOT_REPRODUCIBLE and flat(one)["judged"]
-
-
-def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degree(rows):
-    events = {one.name: one.ours.middle for one in rows["orders"] if one.name.startswith("btree-events")}
-    assert events["btree-events-6"] / events["btree-events-3"] == pytest.approx(1 / 8, rel=0.01)
-    assert events["btree-events-9"] / events["btree-events-6"] == pytest.approx(1 / 8, rel=0.01)
 
 
 def test_runs_on_shared_walkers_follow_from_counters_of_linux():
@@ -324,8 +312,6 @@ def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
 
 # vMitosis and Mitosis: rows that follow from published counts and sizes, against closed forms.
 
-KIB_4, CASCADE = "thin-2D-4K", load_machine("vmitosis-cascade-lake")
-
 
 def named(rows):
     return {one.name: one for one in rows}
@@ -345,21 +331,6 @@ def test_what_the_cost_file_was_made_from_is_marked_fitted(workshop):
     assert len(judged) == 8 and all(abs(flat(one)["error"]) < 0.06 for one in judged)
 
 
-def test_more_copies_never_make_a_call_faster():
-    for call in ("mmap", "mprotect", "munmap"):
-        rates = [million_entries_per_second(CASCADE, call, 1 << 10, copies) for copies in (1, 2, 4)]
-        assert rates == sorted(rates, reverse=True)
-
-
-def test_the_run_that_the_law_was_calibrated_on_is_fitted_and_comes_back():
-    found = [one for one in vmitosis.figure_1(None) if one.kind == FITTED]
-    assert len(found) == 3
-    for one in found:
-        assert (
-            one.ours.low == pytest.approx(one.ours.high, rel=1e-12) and abs(flat(one)["error"]) < 0.002
-        )  # seconds are whole
-
-
 def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
     found = [one for one in vmitosis.figure_1(None) if one.read == "artifact"]
     assert len(found) == 3 * 6 * 2
@@ -376,24 +347,18 @@ def test_figure_6_follows_from_one_repaired_configuration():
     assert found["oblivious-drop"].ours.middle == pytest.approx(35)
 
 
-def test_published_shares_of_a_socket_add_up_and_lean_on_one_socket_for_canneal():
-    for vm in ("numa-visible", "numa-oblivious"):
-        for workload in ("canneal", "graph500"):
-            assert counted(workload, vm).sum(axis=1) == pytest.approx(1)
-    assert counted("canneal", "numa-visible")[3, 0] == pytest.approx(0.8284, abs=1e-4)
-    assert remote(counted("canneal", "numa-oblivious")) == pytest.approx((0.75, 0.75), abs=0.01)
-
-
 def test_replicas_save_nothing_where_all_is_local_and_more_the_more_is_remote():
     run = run_of("wide-NV-4K", "graph500", "F")
-    gains = [replicated(run, (share, share), KIB_4, "graph500")[0].middle for share in (0, 0.25, 0.75, 1)]
+    gains = [
+        replicated(run, (share, share), "thin-2D-4K", "graph500")[0].middle for share in (0, 0.25, 0.75, 1)
+    ]
     assert gains[0] == 1 and gains == sorted(set(gains))
 
 
 def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():
     run = run_of("wide-NO-4K", "graph500", "OF")
-    assert misplaced(run, (1.0, 0.5), KIB_4, "graph500").middle == pytest.approx(1)
-    assert misplaced(run, (0.75, 0.5), KIB_4, "graph500").middle > 1
+    assert misplaced(run, (1.0, 0.5), "thin-2D-4K", "graph500").middle == pytest.approx(1)
+    assert misplaced(run, (0.75, 0.5), "thin-2D-4K", "graph500").middle > 1
 
 
 def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
@@ -449,12 +414,6 @@ def test_published_ends_are_those_of_the_text_and_of_the_rows_that_were_taken_fr
     assert moved(published_curve("RRI")).end == pytest.approx(50, abs=3)
 
 
-def test_every_published_curve_drops_dips_and_recovers():
-    for variant in vmitosis_moved.CURVES:
-        found = moved(published_curve(variant))
-        assert 30 < found.drop < 45 and found.dip > 15 and 300 < found.recover < 500
-
-
 @pytest.fixture(scope="module")
 def moved_rows():
     with bench() as workshop:
@@ -481,14 +440,6 @@ def test_drops_and_ends_are_near_the_second_dip_is_in_its_interval_and_recovery_
         assert (dip.ours.low > 6) == guest, "each page that a guest moves interrupts, with a VM exit each"
         held = dip.ours.low <= dip.value <= dip.ours.high
         assert held == guest, "the hypervisor's gPT follows too soon to show a dip"
-
-
-@pytest.mark.full
-def test_the_faster_pages_move_the_deeper_and_the_earlier_the_dip(moved_rows):
-    for variant in vmitosis_moved.CURVES[:3]:
-        middle, *_, fastest, slowest = map(moved, vmitosis_moved.predicted()[variant])
-        assert fastest.dip > middle.dip > slowest.dip
-        assert fastest.recover < middle.recover < slowest.recover
 
 
 # The scan period of Linux' NUMA balancing: against its integers, and closed forms of its passes.

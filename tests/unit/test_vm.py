@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -22,7 +22,7 @@ from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.vm import join as fitting
 from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_strangers
 from ptanalyze.cli import run
-from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError, bundled
+from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Topology, Tree
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
@@ -225,10 +225,7 @@ HOST = {"time": "2026-03-01T12:00:00.000Z", "uptime_s": 90_000.0, "process_s": 3
     [
         ({"time": "2026-03-01T12:00:05Z", "uptime_s": 3590.0}, ""),
         ({"time": "2026-03-01T14:00:00Z", "uptime_s": 7250.0}, ""),  # within what clocks may differ
-        (
-            {"time": "2026-03-01T12:00:05Z", "uptime_s": 3 * 86400.0},
-            "booted 255,595 s before the VMM was started",
-        ),
+        ({"time": "2026-03-01T12:00:05Z", "uptime_s": 3 * 86400.0}, "booted 255,595 s before the VMM was"),
         ({"time": "2026-03-01T10:30:00Z", "uptime_s": 1.0}, "booted 1,801 s before the VMM was started"),
         ({"time": "2026-03-01T15:00:00Z", "uptime_s": 3600.0}, "booted 7,200 s after the host's dump"),
         ({"time": "2026-03-01T15:00:00Z"}, ""),
@@ -353,24 +350,6 @@ def test_a_contradicting_vm_json_is_refused_with_its_field(both, change, why):
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(CaptureError, match=why):
         read_vm(both[0])
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_damaged_vm_json_never_gets_past_the_reader(tmp_path_factory, data):
-    place = tmp_path_factory.mktemp("damaged")
-    host, _ = write_both(place, build_snapshot([(VA, 9)], []))
-    raw = bytearray((host / "vm.json").read_bytes())
-    if data.draw(st.booleans()):
-        raw = raw[: data.draw(st.integers(0, len(raw) - 1))]
-    else:
-        raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    (host / "vm.json").write_bytes(raw)
-    try:
-        read_vm(host)
-    except PtanalyzeError as error:
-        assert "\n" not in str(error)
-    shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("form", [None, "ptdump"])
