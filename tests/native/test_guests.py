@@ -18,8 +18,15 @@ from native.dumping import HIGH, LOW, MIB, PROGRAMS, PTDUMP, need_kvm, running, 
 from native.monitor import monitor, registers, slots
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.live.dump_vm import dump_vm
-from ptanalyze.capture.live.guests import BEYOND, SEEN, SELF_MAP, GuestMemory, dump_guest_tables, kvm_vcpus
+from ptanalyze.capture.live.guests import (
+    BEYOND,
+    SEEN,
+    SELF_MAP,
+    GuestMemory,
+    dump_guest_tables,
+    dump_vm,
+    kvm_vcpus,
+)
 from ptanalyze.capture.live.process import open_process
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import CaptureError
@@ -289,16 +296,8 @@ def paused_qemu(where, name, *options):
     """(PID, QMP socket) of a QEMU that has made its VM and waits before the first instruction."""
     socket = where / "qmp"
     command = [
-        "qemu-system-x86_64",
-        "-accel",
-        "kvm",
-        "-S",
-        "-cpu",
-        "qemu64",
-        "-nodefaults",
-        "-display",
-        "none",
-    ]
+        "qemu-system-x86_64", "-accel", "kvm", "-S", "-cpu", "qemu64", "-nodefaults", "-display", "none",
+    ]  # fmt: skip
     command += ["-name", f"guest={name},debug-threads=on", "-qmp", f"unix:{socket},server=on,wait=off"]
     with open(where / "said", "w") as said:
         process = subprocess.Popen([*command, *options], stdout=said, stderr=said)
@@ -317,13 +316,8 @@ def paused_qemu(where, name, *options):
 
 def backend(kind, size, more=""):
     return [
-        "-m",
-        size,
-        "-object",
-        f"memory-backend-{kind},id=m0,size={size}{more}",
-        "-numa",
-        "node,memdev=m0",
-    ]
+        "-m", size, "-object", f"memory-backend-{kind},id=m0,size={size}{more}", "-numa", "node,memdev=m0",
+    ]  # fmt: skip
 
 
 VARIANTS = {

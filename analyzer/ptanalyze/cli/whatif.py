@@ -23,7 +23,7 @@ from .replay_options import (
 )
 
 if TYPE_CHECKING:
-    from ..analysis.size import SizeCurve
+    pass
 
 
 @click.command("whatif")
@@ -73,16 +73,11 @@ def command(
     output.emit(
         "whatif",
         lambda: replayed.frame,
-        lambda: [with_sizes(result.to_json(), label, curve) for result, label in named],
+        lambda: [result.to_json() | ({"sizes": curve.of(label)} if curve else {}) for result, label in named],
         lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
         plots_of(replayed, curve),
         replayed.refused,
     )
-
-
-def with_sizes(record: dict[str, Any], label: str, curve: SizeCurve | None) -> dict[str, Any]:
-    """The record of a Result, with its speed-ups for runs of other sizes."""
-    return record if curve is None else {**record, "sizes": curve.of(label)}
 
 
 def numbers_of_nodes(policies: Sequence[tuple[str, Mapping[str, str]]]) -> str:

@@ -372,14 +372,12 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     yield from walk_faults(machine)
 
 
-def _shape_faults(field: str, matrix: Matrix, nodes: int) -> Iterator[Fault]:
-    if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
+def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
+    if len(matrix) != nodes or any(
+        len(row) != nodes for row in matrix
+    ):  # of several faults the first is said
         shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
         yield field, shape, f"must have {nodes} rows of {nodes} numbers, one per node"
-
-
-def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
-    yield from _shape_faults(field, matrix, nodes)  # of several faults the first is said
     for a, row in enumerate(matrix):
         for b, value in enumerate(row):
             if value != matrix[b][a]:

@@ -48,16 +48,8 @@ from .style import (
 )
 
 __all__ = (
-    "curve",
-    "fragmentation",
-    "locality",
-    "page_table_map",
-    "reads",
-    "save",
-    "speedup",
-    "timeline",
-    "walk",
-)
+    "curve", "fragmentation", "locality", "page_table_map", "reads", "save", "speedup", "timeline", "walk",
+)  # fmt: skip
 
 # Policies: what each gains and its price in memory, and what it gains over a swept key.
 

@@ -108,7 +108,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
         columns.append(Column(printable(name), texts, not all(map(NUMBER.fullmatch, texts))))
     keys = distinct([column.texts for column in columns])
     if keys > 1:
-        columns[0] = columns[0]._replace(texts=once_each(columns[0].texts))
+        above, *_ = columns  # a name that repeats the one above it is left out
+        once = ["" if k and text == above.texts[k - 1] else text for k, text in enumerate(above.texts)]
+        columns[0] = above._replace(texts=once)
     if title:
         out.print(printable(title), style="bold")
     whole = grid(columns, whole=True)
@@ -138,13 +140,10 @@ def grid(columns: Sequence[Column], whole: bool = False) -> Table:
         pieces = [column.name] if whole else [piece.rstrip() for piece in PIECE.findall(column.name)]
         widest = max(map(cell_len, [*column.texts, *pieces]), default=0)
         table.add_column(
-            "\n".join(broken(column.name, widest)),
-            header_style="bold cyan",
-            justify="left" if column.words else "right",
-            overflow="fold",
-            no_wrap=not column.words,
+            "\n".join(broken(column.name, widest)), header_style="bold cyan",
+            justify="left" if column.words else "right", overflow="fold", no_wrap=not column.words,
             min_width=min(widest, LONG) if column.words else widest,
-        )
+        )  # fmt: skip
     for texts in zip(*(column.texts for column in columns), strict=True):
         table.add_row(*texts)
     return table
@@ -157,11 +156,6 @@ def distinct(texts: Sequence[Sequence[str]]) -> int:
         if len(set(rows)) == len(rows):
             return count
     return 1
-
-
-def once_each(texts: Sequence[str]) -> list[str]:
-    """The texts, "" where one repeats that above it."""
-    return ["" if k and text == texts[k - 1] else text for k, text in enumerate(texts)]
 
 
 def broken(name: str, width: int) -> list[str]:
@@ -249,12 +243,9 @@ def progress_bar() -> Iterator[process.Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
+    )  # fmt: skip
     with Bars(*columns, console=out, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 

@@ -38,13 +38,6 @@ def check_heat(snapshot: Snapshot) -> Check:
 WORST = (FAILED, PARTIAL, NOTE, OK)
 
 
-def check_there(capture: Capture) -> Check:
-    """All processes that were captured together are in the capture."""
-    names = ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
-    there = len(capture.processes) + len(capture.lost)
-    return finding("processes: there", there, len(capture.lost), f"not in it: {names}")
-
-
 def summed_up(pid: int, findings: Iterable[Check]) -> Check:
     """The findings about a process as one: `wrong` of its checks are not ok, the worst is the verdict."""
     every = list(findings)
@@ -157,7 +150,8 @@ def check_trace(
 
 def check_touches(trace: Trace, snapshot: Snapshot) -> Iterator[Check]:
     """Whether touches lie in what was mapped, and have page tables in the dump."""
-    starts, ends = mapped_ranges(trace, snapshot)
+    (starts, ends), vmas = program_maps(trace), snapshot.vmas
+    starts, ends = merged(np.concatenate([vmas["start"], starts]), np.concatenate([vmas["end"], ends]))
     starts, dumped = np.append(starts, END), Covered(trace, snapshot)
     uncovered, first = 0, ""
     for batch in trace.batches(BATCH):
@@ -181,18 +175,9 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
     return Check(
-        "trace: finished",
-        1,
-        int(not whole),
-        "ok" if whole else PARTIAL,
+        "trace: finished", 1, int(not whole), "ok" if whole else PARTIAL,
         "" if whole else f"ended by: {ended}",
-    )
-
-
-def mapped_ranges(trace: Trace, snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends), uint64, in order and apart: mapped at the snapshot or by an event of the trace."""
-    (starts, ends), vmas = program_maps(trace), snapshot.vmas
-    return merged(np.concatenate([vmas["start"], starts]), np.concatenate([vmas["end"], ends]))
+    )  # fmt: skip
 
 
 def program_maps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -227,12 +212,9 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
     files = len(capture.manifest.files)
     yield Check(
-        "files: as long as sealed" if quick else "files: as sealed",
-        files,
-        len(damaged),
-        FAILED if damaged else OK,
-        "; ".join(f"{name}: {why}" for name, why in damaged),
-    )
+        "files: as long as sealed" if quick else "files: as sealed", files, len(damaged),
+        FAILED if damaged else OK, "; ".join(f"{name}: {why}" for name, why in damaged),
+    )  # fmt: skip
     if damaged:
         return
     if capture.has_snapshot:
@@ -252,7 +234,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
         why = f"not traced ({', '.join(names) or 'names unknown'}): --follow-fork traces them"
         yield Check("trace: children", count, count, NOTE, why)
     if capture.processes or capture.manifest.provenance.get("processes"):
-        yield check_there(capture)
+        lost, missing = len(capture.lost), ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
+        yield finding("processes: there", len(capture.processes) + lost, lost, f"not in it: {missing}")
         for pid, one in capture.processes.items():
             yield summed_up(pid, check_capture(one, quick=quick))
 

@@ -18,11 +18,11 @@ import numpy as np
 from ...core import snapshot as bits
 from ...core.errors import UNKNOWN_NODE, UsageError
 from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
-from ...formats.record import seal
-from ...formats.snapshot import Slot, now, write_snapshot
-from .dump import run_ptdump
+from ...formats.record import new_capture, seal
+from ...formats.snapshot import Slot, now, read_vm, write_snapshot
+from .dump import run_ptdump, stopping
 from .locate import native
-from .process import Process
+from .process import Process, open_process
 
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 
@@ -334,17 +334,56 @@ def is_pti_pair(read: Read, root: int) -> bool:
 def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
-        "method": "kvm",
-        "time": now(),
-        "stopped": False,
-        "vmm_pid": pid,
-        "cr3_frame": space.root,
-        "vcpus": list(space.vcpus),
-        "page_table_isolation": space.pti,
-        "not_followed": tables.dropped,
+        "method": "kvm", "time": now(), "stopped": False, "vmm_pid": pid, "cr3_frame": space.root,
+        "vcpus": list(space.vcpus), "page_table_isolation": space.pti, "not_followed": tables.dropped,
         "unknown": [*UNKNOWN],
-    }
+    }  # fmt: skip
     place.mkdir(mode=0o700)
     snapshot = Snapshot(tables.tree, np.zeros(0, VMA_DTYPE), (), Topology(()), None, facts)
     write_snapshot(place, snapshot)
     seal(place, "process", {"vmm_pid": pid, "cr3_frame": space.root, "time": facts["time"]})
+
+
+# The nested tables of a running VM, from its host (`ptdump vm`), and with them its guest's.
+
+
+def dump_vm(
+    pid: int,
+    out: str | os.PathLike[str],
+    *,
+    stop: bool = False,
+    max_stop: int | None = None,
+    vm: int | None = None,
+    guest: bool = False,
+    cr3: Sequence[int] = (),
+) -> list[str]:
+    """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
+
+    stop     hold the VMM, and with it the guest, still while its tables are read
+    max_stop milliseconds after which it is continued whatever was read; None: no limit
+    vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
+    guest    read the guest's own tables too, into captures OUT/cr3-FRAME: those that its vCPUs use, as far as
+             KVM knows
+    cr3      guest-physical addresses of the root tables to read in their place
+
+    UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
+    """
+    guest = guest or bool(cr3)
+    if guest and stop:
+        raise UsageError(
+            "--stop: holds the VM for its nested tables alone; with --guest-tables pause the VM itself "
+            "(virsh suspend, or stop in QEMU's monitor)"
+        )
+    if max_stop is not None and not stop:
+        raise UsageError("--max-stop: goes with --stop")
+    command = [str(native("ptdump")), "vm", str(pid), *stopping(stop, max_stop)]
+    if vm is not None:
+        command += ["--vm", str(vm)]
+    with open_process(pid) as process, new_capture(out) as inside:
+        lines = run_ptdump([*command, "-o", str(inside)])
+        facts = read_vm(inside).facts
+        if guest:
+            slots, vcpus = kvm_vcpus(pid, vm)
+            lines += dump_guest_tables(process, inside, slots, vcpus, cr3)[1]
+        seal(inside, "vm-host", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    return lines

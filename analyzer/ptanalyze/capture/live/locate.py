@@ -10,15 +10,10 @@ from ...core.errors import CHECKOUT, UsageError
 
 PACKAGE = "ptanalyze_native"  # of the wheel of dumps/wheel
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
+TOOLS = ("ptdump", "ptsurvey", "ptheat", "ptrelocate", "ptpingpong", "ptchase")
+PLUGINS = ("libpt_qemu.so", "libpt_qemu_api2.so")
 MADE_BY = {  # what builds it, in a checkout
-    "ptdump": "make native",
-    "ptsurvey": "make native",
-    "ptheat": "make native",
-    "ptrelocate": "make native",
-    "ptpingpong": "make native",
-    "ptchase": "make native",
-    "libpt_qemu.so": "make native",
-    "libpt_qemu_api2.so": "make native",
+    **dict.fromkeys((*TOOLS, *PLUGINS), "make native"),
     "pin_tool.so": "PIN_ROOT=... make -C pintool pin",
 }
 FROM_OTHERS = {

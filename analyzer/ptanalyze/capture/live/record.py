@@ -47,6 +47,7 @@ from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
 
+PATIENCE = 600  # seconds that a tracer waits while its page tables are read
 LEAST_FREE = 64 << 20  # bytes below which nothing is begun
 GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256 MiB took 1.2e8
 
@@ -55,15 +56,8 @@ def rehearse(dumper: Path) -> None:
     """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
     with temporary_directory() as place:
         argv = [
-            str(dumper),
-            "process",
-            str(os.getpid()),
-            "--quiet",
-            "--retries",
-            "0",
-            "-o",
-            f"{place}/tables",
-        ]
+            str(dumper), "process", str(os.getpid()), "--quiet", "--retries", "0", "-o", f"{place}/tables",
+        ]  # fmt: skip
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode in (0, 3):
         return
@@ -164,7 +158,6 @@ def record(
     tracer: str = "qemu",
     options: Options | None = None,
     dump: bool = True,
-    control_timeout: int = 600,
     user: str | None = None,
     dump_at: str | None = None,
     end_after: bool = False,
@@ -210,7 +203,7 @@ def record(
                 ("command", shlex.join(map(readable, words))[:NOTED]),
             ]
             if dump or end_after:
-                place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
+                place += [("control", listener.getsockname()), ("control_timeout", PATIENCE)]
             started = time.time()
             process = start(TRACERS[tracer](program, words, place + pairs), runs_as)
             peak = RssPeak(process.pid) if dump and dump_at == "peak" else None
@@ -274,18 +267,12 @@ def finish(
     elif trace.facts["guest_base"]:
         recording.problems.append("the program's addresses were moved by the tracer")
     facts = {
-        "command": command,
-        "tracer": tracer,
-        "exit_status": recording.exit_status,
-        "interrupted": recording.interrupted,
-        "ended_after_region": recording.ended,
-        "page_tables": recording.held or "not read",
-        "freed_share": round(recording.freed, 4),
-        "started": started,
-        "seconds": round(time.time() - started, 3),
-        "huge_pages": huge_pages() or "unknown",
-        "trace": trace.facts,
-    }
+        "command": command, "tracer": tracer, "exit_status": recording.exit_status,
+        "interrupted": recording.interrupted, "ended_after_region": recording.ended,
+        "page_tables": recording.held or "not read", "freed_share": round(recording.freed, 4),
+        "started": started, "seconds": round(time.time() - started, 3),
+        "huge_pages": huge_pages() or "unknown", "trace": trace.facts,
+    }  # fmt: skip
     if untraced := {pid: name for pid, name in sorted(recording.children.items()) if pid not in followed}:
         facts["untraced_children"] = {"seen": len(untraced), "names": sorted({*untraced.values()} - {""})}
     if followed:
