@@ -252,10 +252,6 @@ def test_compare_finds_no_difference_between_the_api_and_a_file_of_the_command_l
     assert pt("diff", *written, "--exact").code == 0
 
 
-def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
-    assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", "--csv").err
-
-
 def test_the_last_of_two_forms_counts(pt):
     assert json.loads(pt("policies", "--csv", "--json").out)["what"] == "policies"
     assert pt("policies", "--json", "--csv").out == pt("policies", "--csv").out

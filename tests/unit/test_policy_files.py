@@ -60,16 +60,18 @@ EARLY, FAR = policy("early", start=early), policy("far", start=far)
 SOUND = ("AWAY", "MISSPELT", "EARLY", "FAR", "FINE")
 
 
-def installed(where, points):
-    """A directory that is, put on PYTHONPATH, an installed distribution my-pol 0.1 with entry points."""
+def installed(where, module, text, points):
+    """`where` as a directory that is, put on PYTHONPATH, an installed distribution my-pol 0.1.
+
+    points  lines of its entry points
+    """
     (where / "my_package").mkdir()
     (where / "my_package" / "__init__.py").touch()
-    (where / "my_package" / "mine.py").write_text(MINE)
+    (where / "my_package" / f"{module}.py").write_text(text)
     about = where / "my_pol-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pol\nVersion: 0.1\n")
-    lines = [f"{name} = {place}" for name, place in points.items()]
-    (about / "entry_points.txt").write_text("\n".join(["[ptanalyze.policies]", *lines, ""]))
+    (about / "entry_points.txt").write_text("\n".join([*points, ""]))
     return where
 
 
@@ -78,7 +80,8 @@ def package(tmp_path_factory):
     points = {name.lower(): f"my_package.mine:{name}" for name in SOUND}
     points |= {"nope": "my_package.mine:NOPE", "lost": "my_package.lost:LOST"}
     points |= {"no-policy": "my_package.mine:policy"}
-    return installed(tmp_path_factory.mktemp("failing"), points)
+    lines = ["[ptanalyze.policies]", *(f"{name} = {place}" for name, place in points.items())]
+    return installed(tmp_path_factory.mktemp("failing"), "mine", MINE, lines)
 
 
 @pytest.fixture(scope="module")
@@ -166,20 +169,11 @@ PAGE = Path(ptanalyze.__file__).parents[1] / "docs" / "add-a-policy.md"
 
 @pytest.fixture(scope="module")
 def documented(tmp_path_factory):
-    """A directory that is, put on PYTHONPATH, an installed distribution with the page's policy."""
-    tmp_path = tmp_path_factory.mktemp("outside")
     page = PAGE.read_text()
-    (tmp_path / "my_package").mkdir()
-    (tmp_path / "my_package" / "__init__.py").touch()
-    (tmp_path / "my_package" / "interior_replicas.py").write_text(
-        re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
-    )
-    about = tmp_path / "my_package-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1\n")
-    entry = re.search(r"\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)\n```", page, re.DOTALL)
-    (about / "entry_points.txt").write_text(f"[{entry[1]}]\n{entry[2].replace(chr(34), '')}\n")
-    return tmp_path
+    text = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    group, points = re.search(r"\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)\n```", page, re.DOTALL).groups()
+    lines = [f"[{group}]", points.replace('"', "")]
+    return installed(tmp_path_factory.mktemp("outside"), "interior_replicas", text, lines)
 
 
 def answered(package, *arguments):
