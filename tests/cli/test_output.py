@@ -61,13 +61,17 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
 # they measure this machine: tests/native/test_topology.py
 ELSEWHERE = ("survey", "topology")
 NO_TABLE = {
-    "record": "one line: what was recorded", "dump process": "one line: what was dumped",
-    "dump vm": "one line: what was dumped", "import": "one line: what was imported",
+    "record": "one line: what was recorded",
+    "dump process": "one line: what was dumped",
+    "dump vm": "one line: what was dumped",
+    "import": "one line: what was imported",
     "doctor": "lines about the host, or JSON for a fleet",
-    "hugepages": "mappings and lines to type, or JSON", "redact": "one line: what was written",
-    "relocate": "lines about one process", "trial": "a line per measurement; -o is a calibration",
+    "hugepages": "mappings and lines to type, or JSON",
+    "redact": "one line: what was written",
+    "relocate": "lines about one process",
+    "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
-}  # fmt: skip
+}
 TABLES_ALONE = {
     "check", "join", "policies", "survey", "diff", "machines",
     "topology",

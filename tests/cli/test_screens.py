@@ -11,11 +11,17 @@ import pytest
 
 SCREENS = Path(__file__).parents[1] / "golden" / "screens.txt"
 COMMANDS = (
-    "whatif -p hydra", "whatif lookup -p thp,mitosis", "whatif lookup -p mitosis --weight leaf",
-    "whatif lookup -p mitosis --stands-for 200G", "whatif sysbench-memory -p mitosis",
-    "whatif vm-numa-visible -p ept-reset,hydra", "advise lookup", "advise vm-numa-oblivious --memory 1%",
-    "classify vm-numa-visible", "fragmentation vm-numa-visible",
-)  # fmt: skip
+    "whatif -p hydra",
+    "whatif lookup -p thp,mitosis",
+    "whatif lookup -p mitosis --weight leaf",
+    "whatif lookup -p mitosis --stands-for 200G",
+    "whatif sysbench-memory -p mitosis",
+    "whatif vm-numa-visible -p ept-reset,hydra",
+    "advise lookup",
+    "advise vm-numa-oblivious --memory 1%",
+    "classify vm-numa-visible",
+    "fragmentation vm-numa-visible",
+)
 HEAD = "$ ptanalyze "
 
 

@@ -24,8 +24,18 @@ def manual(tmp_path_factory):
     """HTML files by name, built with every warning an error and every reference checked; no network."""
     out = tmp_path_factory.mktemp("manual")
     command = [
-        sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-d", out / "trees",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-n",
+        "-b",
+        "html",
+        "-d",
+        out / "trees",
+    ]
     built = subprocess.run([*command, DOCS, out / "html"], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return {path.relative_to(out / "html").as_posix(): path.read_text() for path in out.rglob("*.html")}

@@ -28,7 +28,14 @@ OPTIONS = [
     *("1e308", "1e400", "", " ", "x", "0.5", "1.5", "-0.5", "1%", "101%", "1G", "1T", "1E", "9" * 30 + "T"),
     *("0,0,0,0", "0,1", "0:1", "0:9", "9:0", "0:1000000000", "0:10:0", "0:1@30%", "0:0@0%", "1:0@200%"),
     *(
-        "0:99@1s", "0:1@nan%", "0:1@infs", "hydra", "mitosis+hydra", "hydra+hydra", "+", "hydra:",
+        "0:99@1s",
+        "0:1@nan%",
+        "0:1@infs",
+        "hydra",
+        "mitosis+hydra",
+        "hydra+hydra",
+        "+",
+        "hydra:",
         "prefetch=3",
     ),
     *(
@@ -47,7 +54,7 @@ OPTIONS = [
     *("auto", "bind:0", "bind:99", "interleave", "zipf:0", "zipf:nan", "zipf:1e9", "once:99", "sequential"),
     *("leaf", "4k", "walks", "vma", "thread", "é", "\x1b[31m", "\udcff", "../x", "/dev/null", "/dev/full"),
     *("/", "/nonexistent/x.json", "out.json", "out.svg", "o.toml", "LL", "RRI", "٣", "²", "0x10"),
-]  # fmt: skip
+]
 MACHINE = load_machine("vmitosis-cascade-lake")
 
 
@@ -73,10 +80,16 @@ def refused(take):
 
 
 TAKEN = {
-    "policy": policies, "setting": setting, "share": lambda text: sharing(MACHINE, text),
-    "memory": lambda text: memory_limit(text, 1 << 30), "placement": placement, "size": refused(size),
-    "duration": refused(duration), "pid": refused(pid), "address": refused(address),
-}  # fmt: skip
+    "policy": policies,
+    "setting": setting,
+    "share": lambda text: sharing(MACHINE, text),
+    "memory": lambda text: memory_limit(text, 1 << 30),
+    "placement": placement,
+    "size": refused(size),
+    "duration": refused(duration),
+    "pid": refused(pid),
+    "address": refused(address),
+}
 LONGEST = 1 << 17  # of an argument: Linux' MAX_ARG_STRLEN
 
 

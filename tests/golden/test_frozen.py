@@ -104,9 +104,13 @@ def place(tmp_path_factory):
     )
     executed = int(read_trace(made / "native" / "trace.ptt").chunks["instructions"].sum())
     timed = {
-        "how": "counted", "seconds": 0.001, "system_seconds": 0.0, "user_seconds": 0.002, "ghz": 2.0,
+        "how": "counted",
+        "seconds": 0.001,
+        "system_seconds": 0.0,
+        "user_seconds": 0.002,
+        "ghz": 2.0,
         "instructions": executed,
-    }  # fmt: skip
+    }
     again(made / "native", made / "timed", native=timed)
     make_family(made / "processes")
     measured(made, "measured")

@@ -18,10 +18,13 @@ ENOUGH, TIGHT = 256, 48  # MiB of a control group
 def test_control_groups_of_version_2_and_yama(kernel, ptdump, programs, place, request):
     machine = Machine(nodes=1, fast=True, cpu=SVM_CPU)
     files = {
-        "script": images.LAB / "scripts/limits.sh", "ptdump": ptdump, "toucher": programs / "toucher",
-        "vmm": programs / "vmm", "toucher.arguments": arguments(1 << 40, [TABLES]),
+        "script": images.LAB / "scripts/limits.sh",
+        "ptdump": ptdump,
+        "toucher": programs / "toucher",
+        "vmm": programs / "vmm",
+        "toucher.arguments": arguments(1 << 40, [TABLES]),
         "group.mib": f"{ENOUGH} {TIGHT}",
-    }  # fmt: skip
+    }
     image = images.initramfs(kernel, modules=["kvm_amd"], libraries_of=[ptdump])
     share = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2).share
     streamed = {}

@@ -47,10 +47,13 @@ def dump(kernel, ptdump, programs, place, request):
 
     def dump(machine, regions, base=BASE, spin_ms=0, options="--verify"):
         files = {
-            "script": images.LAB / "scripts/native.sh", "ptdump": ptdump,
-            "ptsurvey": ptdump.with_name("ptsurvey"), "toucher": programs / "toucher",
-            "toucher.arguments": arguments(base, regions, spin_ms), "ptdump.arguments": options,
-        }  # fmt: skip
+            "script": images.LAB / "scripts/native.sh",
+            "ptdump": ptdump,
+            "ptsurvey": ptdump.with_name("ptsurvey"),
+            "toucher": programs / "toucher",
+            "toucher.arguments": arguments(base, regions, spin_ms),
+            "ptdump.arguments": options,
+        }
         return boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
 
     return dump
@@ -144,11 +147,14 @@ def moved(kernel, ptdump, programs, request):
     with a_place("moved", request.config.getoption("--lab-keep", None)) as place:
         place.parent.mkdir(exist_ok=True)
         files = {
-            "script": images.LAB / "scripts/relocate.sh", "reset": RESET.removeprefix("sudo "),
-            "ptdump": ptdump, "ptrelocate": ptdump.with_name("ptrelocate"),
-            "relocate_target": static_target(place.parent), "vmm": programs / "vmm",
+            "script": images.LAB / "scripts/relocate.sh",
+            "reset": RESET.removeprefix("sudo "),
+            "ptdump": ptdump,
+            "ptrelocate": ptdump.with_name("ptrelocate"),
+            "relocate_target": static_target(place.parent),
+            "vmm": programs / "vmm",
             "placed": programs / "placed",
-        }  # fmt: skip
+        }
         image = images.initramfs(kernel, modules=["kvm_amd"], libraries_of=[ptdump])
         yield boot("moved", TWO_NODES, kernel, image, files, place, limit=LIMIT, tries=2)
 

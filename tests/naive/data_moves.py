@@ -310,9 +310,15 @@ def replay(name, params, case, reads, moves, by_host):
     policy.account_implicit_tables({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
     return (
-        out, classes, +policy.events, +host, [policy.pages, policy.peak], data.count, data.read,
+        out,
+        classes,
+        +policy.events,
+        +host,
+        [policy.pages, policy.peak],
+        data.count,
+        data.read,
         data.faults,
-    )  # fmt: skip
+    )
 
 
 def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):

@@ -12,8 +12,13 @@ from collections import Counter
 import numpy as np
 
 RECORD = [
-    ("base", "<u8"), ("frame", "<i8"), ("parent", "<i4"), ("node", "<i2"), ("level", "u1"), ("flags", "u1"),
-]  # fmt: skip
+    ("base", "<u8"),
+    ("frame", "<i8"),
+    ("parent", "<i4"),
+    ("node", "<i2"),
+    ("level", "u1"),
+    ("flags", "u1"),
+]
 HERE, FRAME = (
     np.uint64(1 << 63),
     np.uint64((1 << 55) - 1),

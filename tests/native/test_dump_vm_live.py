@@ -60,11 +60,16 @@ def dump_of(frames, address, *, kind="tdp_mmu", huge=False, slots=None, facts=No
         entries[3] = [PRESENT | frame << 12 if frame >= 0 else 0x5A0 for frame in frames]
     count = 3 if huge else 4
     tree = Tree(
-        entries=entries[:count], base=np.array([0, 0, GPA, GPA], np.uint64)[:count], frame=np.arange(count),
-        parent=np.arange(-1, count - 1, dtype=np.int32), node=np.zeros(count, np.int16),
-        level=np.array([4, 3, 2, 1], np.uint8)[:count], flags=np.zeros(count, np.uint8), levels=4,
+        entries=entries[:count],
+        base=np.array([0, 0, GPA, GPA], np.uint64)[:count],
+        frame=np.arange(count),
+        parent=np.arange(-1, count - 1, dtype=np.int32),
+        node=np.zeros(count, np.int16),
+        level=np.array([4, 3, 2, 1], np.uint8)[:count],
+        flags=np.zeros(count, np.uint8),
+        levels=4,
         encoding="kvm",
-    )  # fmt: skip
+    )
     slots = (Slot(gpa=GPA, bytes=REGION, hva=address),) if slots is None else slots
     root = Root(frame=0, kind=kind, table=0, levels=4)
     return HostDump(tree, Topology(()), slots, (), (root,), facts or {})

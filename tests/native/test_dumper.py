@@ -488,10 +488,14 @@ def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [], ["process"], ["process", "12x", "-o", "d"], ["process", "1"], ["machine", "1", "-o", "d"],
+        [],
+        ["process"],
+        ["process", "12x", "-o", "d"],
+        ["process", "1"],
+        ["machine", "1", "-o", "d"],
         ["--bad"],
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
     done = subprocess.run([PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2 and done.stderr
@@ -565,8 +569,13 @@ def test_a_longer_reading_that_was_not_kept_leaves_nothing_in_the_file(programs,
     parts = ("tables", "output")
     objects = [REPOSITORY / f"dumps/build/{part}.o" for part in parts]
     command = [
-        "cc", f"-I{REPOSITORY / 'dumps'}", "-o", tmp_path / "two", PROGRAMS / "two_readings.c", *objects,
-    ]  # fmt: skip
+        "cc",
+        f"-I{REPOSITORY / 'dumps'}",
+        "-o",
+        tmp_path / "two",
+        PROGRAMS / "two_readings.c",
+        *objects,
+    ]
     command.append(REPOSITORY / "dumps/build/topology.o")
     subprocess.run(command, check=True)
     names = [tmp_path / "gpt.tables", tmp_path / "gpt.entries"]

@@ -296,8 +296,16 @@ def paused_qemu(where, name, *options):
     """(PID, QMP socket) of a QEMU that has made its VM and waits before the first instruction."""
     socket = where / "qmp"
     command = [
-        "qemu-system-x86_64", "-accel", "kvm", "-S", "-cpu", "qemu64", "-nodefaults", "-display", "none",
-    ]  # fmt: skip
+        "qemu-system-x86_64",
+        "-accel",
+        "kvm",
+        "-S",
+        "-cpu",
+        "qemu64",
+        "-nodefaults",
+        "-display",
+        "none",
+    ]
     command += ["-name", f"guest={name},debug-threads=on", "-qmp", f"unix:{socket},server=on,wait=off"]
     with open(where / "said", "w") as said:
         process = subprocess.Popen([*command, *options], stdout=said, stderr=said)
@@ -316,8 +324,13 @@ def paused_qemu(where, name, *options):
 
 def backend(kind, size, more=""):
     return [
-        "-m", size, "-object", f"memory-backend-{kind},id=m0,size={size}{more}", "-numa", "node,memdev=m0",
-    ]  # fmt: skip
+        "-m",
+        size,
+        "-object",
+        f"memory-backend-{kind},id=m0,size={size}{more}",
+        "-numa",
+        "node,memdev=m0",
+    ]
 
 
 VARIANTS = {

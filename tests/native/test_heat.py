@@ -434,9 +434,19 @@ def target():
 def begun(target, out, **how):
     """(the command that samples for ten minutes, its ptheat, which has taken samples)."""
     command = [
-        sys.executable, "-m", "ptanalyze", "record", "-p", str(target), "--tracer", "heat", "--for", "600s",
-        "-o", out,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "record",
+        "-p",
+        str(target),
+        "--tracer",
+        "heat",
+        "--for",
+        "600s",
+        "-o",
+        out,
+    ]
     ran = subprocess.Popen(command, text=True, **how)
     assert wait_for(lambda: sampler_of(ran.pid), 120)
     sampler = sampler_of(ran.pid)

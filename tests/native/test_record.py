@@ -322,8 +322,16 @@ def test_privileges_that_are_missing_are_found_before_the_program_runs(known, tm
     ran = tmp_path / "ran"
     less = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin,-sys_ptrace"]
     ours = [
-        sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--", "/usr/bin/touch", ran,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "record",
+        "-o",
+        str(tmp_path / "c"),
+        "--",
+        "/usr/bin/touch",
+        ran,
+    ]
     done = subprocess.run([*less, *map(str, ours)], capture_output=True, text=True, env=environment())
     assert done.returncode == 2 and "CAP_BPF" in done.stderr and "--no-dump" in done.stderr
     assert not ran.exists() and not (tmp_path / "c").exists()
@@ -345,9 +353,12 @@ def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_pa
     out, said = tmp_path / "out", tmp_path / "said"  # the child keeps them open: a pipe would not end
     with out.open("w") as stdout, said.open("w") as stderr:
         subprocess.run(
-            [*ours, sys.executable, "-S", "-c", BACKGROUND], stdout=stdout, stderr=stderr,
-            env=environment(), check=True,
-        )  # fmt: skip
+            [*ours, sys.executable, "-S", "-c", BACKGROUND],
+            stdout=stdout,
+            stderr=stderr,
+            env=environment(),
+            check=True,
+        )
     child = int(out.read_text().split()[0])
     try:
         assert "not what it started" in said.read_text() and f"still running: PID {child}" in said.read_text()

@@ -210,11 +210,16 @@ def test_threads_that_take_longer_to_stop_than_a_pause_are_refused(program):
 
 
 REFUSED = {
-    "seccomp": "seccomp filters its system calls", "shared": "shares its memory",
-    "vfork": "shares its memory", "iouring": "is of io_uring", "userfaultfd": "is of userfaultfd",
-    "near": "close to its RLIMIT_AS", "stopped": "it is stopped; continue it first",
-    "traced": "it is being traced", "private": "a thread may not be traced by its own user",
-}  # fmt: skip
+    "seccomp": "seccomp filters its system calls",
+    "shared": "shares its memory",
+    "vfork": "shares its memory",
+    "iouring": "is of io_uring",
+    "userfaultfd": "is of userfaultfd",
+    "near": "close to its RLIMIT_AS",
+    "stopped": "it is stopped; continue it first",
+    "traced": "it is being traced",
+    "private": "a thread may not be traced by its own user",
+}
 
 
 @pytest.mark.parametrize("mode", REFUSED)
@@ -292,9 +297,13 @@ def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
 
 
 OF_DEVICES = {
-    "/dev/vhost-net": "vhost", "/dev/kvm": "KVM", "/dev/nvidia0": "a GPU",
-    "/dev/infiniband/uverbs0": "RDMA", "/dev/vfio/vfio": "VFIO", "/dev/dsa/wq0.0": "an accelerator",
-}  # fmt: skip
+    "/dev/vhost-net": "vhost",
+    "/dev/kvm": "KVM",
+    "/dev/nvidia0": "a GPU",
+    "/dev/infiniband/uverbs0": "RDMA",
+    "/dev/vfio/vfio": "VFIO",
+    "/dev/dsa/wq0.0": "an accelerator",
+}
 
 
 @pytest.mark.parametrize("path", OF_DEVICES)

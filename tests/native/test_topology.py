@@ -76,9 +76,14 @@ def threads(pid):
 @needs_two_cpus
 def test_the_program_compiles_without_a_warning(tmp_path):
     argv = [
-        "make", "-s", "-C", DUMPS, f"BUILD={tmp_path}", "CC=gcc -Werror -Wpedantic",
+        "make",
+        "-s",
+        "-C",
+        DUMPS,
+        f"BUILD={tmp_path}",
+        "CC=gcc -Werror -Wpedantic",
         tmp_path / "ptpingpong",
-    ]  # fmt: skip
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -124,9 +129,16 @@ def test_the_command_measures_all_pairs(tool, capfd):
 @needs_two_cpus
 def test_ctrl_c_leaves_no_file_and_no_process(tool, tmp_path):
     words = (
-        "-m", "ptanalyze", "topology", "--cpus", cpu_list(PAIR), "--repeat", 10**4, "-o",
+        "-m",
+        "ptanalyze",
+        "topology",
+        "--cpus",
+        cpu_list(PAIR),
+        "--repeat",
+        10**4,
+        "-o",
         tmp_path / "t.json",
-    )  # fmt: skip
+    )
     with measuring(*words) as (process, child):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)

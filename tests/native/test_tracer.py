@@ -247,10 +247,16 @@ def test_a_full_disk_ends_the_trace_and_not_the_program(known, small_disk):
 @pytest.mark.parametrize(
     "option",
     [
-        "max_bytes=many", "roi_marker=perhaps", "no_such=1", "out=/no/such/dir/t.ptt", "strip=l2",
-        "every_ms=1000", "sample=sets:1/8", "classes=257",
+        "max_bytes=many",
+        "roi_marker=perhaps",
+        "no_such=1",
+        "out=/no/such/dir/t.ptt",
+        "strip=l2",
+        "every_ms=1000",
+        "sample=sets:1/8",
+        "classes=257",
     ],
-)  # fmt: skip
+)
 def test_a_wrong_option_is_one_line(known, out, option):
     key, value = option.split("=")
     argv = traced(known, **{"out": out, key: value})

@@ -219,9 +219,13 @@ def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
 FAR_DATA = {"nodes": 4, "threads": 4, "thp": 1.0, "init": "single", "init_trace": False, "scale": 32}
 SMALL_PAGES = {"nodes": 4, "threads": 4, "sharing": "private", "mapped_by": "threads", "scale": 32}
 MOVED = {
-    "nodes": 2, "threads": 1, "move": "0.01:0:1", "move_data": "0.01:1000000", "init_trace": False,
+    "nodes": 2,
+    "threads": 1,
+    "move": "0.01:0:1",
+    "move_data": "0.01:1000000",
+    "init_trace": False,
     "scale": 64,
-}  # fmt: skip
+}
 FOUR = {"nodes": 4, "threads": 4, "pattern": "sequential"}
 CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 

@@ -42,13 +42,24 @@ from strategies import PAGE, build_snapshot, build_trace, small_machine
 LL = Run(1000.0, 350.0, 400.0)
 PRIOR = {"native-thin": "native-thin", "thin-1D-THP": "thin-1D-4K"}
 COMMON = FittedPrior(
-    family="made up", workloads=("a", "b"), dram_share=Interval(0.7, 0.8, 0.9),
-    many_share=Interval(0.0, 0.4, 1.0), gpt_part=Interval(0.47, 0.5, 0.53),
-    contention=Interval(2.7, 2.9, 3.1), any_contention=Interval(2.5, 2.9, 3.3),
-    anywhere=Interval(1.0, 3.0, 4.5), slope=1.4, walk_rate=0.75 / 1.75, stretch=1.9,
-    data_share=Interval(0.2, 0.5, 1.0), data_loaded=Interval(1.0, 3.0, 9.0), noise=0.02, many_noise=0.06,
-    any_noise=0.03, repair=0.04,
-)  # fmt: skip
+    family="made up",
+    workloads=("a", "b"),
+    dram_share=Interval(0.7, 0.8, 0.9),
+    many_share=Interval(0.0, 0.4, 1.0),
+    gpt_part=Interval(0.47, 0.5, 0.53),
+    contention=Interval(2.7, 2.9, 3.1),
+    any_contention=Interval(2.5, 2.9, 3.3),
+    anywhere=Interval(1.0, 3.0, 4.5),
+    slope=1.4,
+    walk_rate=0.75 / 1.75,
+    stretch=1.9,
+    data_share=Interval(0.2, 0.5, 1.0),
+    data_loaded=Interval(1.0, 3.0, 9.0),
+    noise=0.02,
+    many_noise=0.06,
+    any_noise=0.03,
+    repair=0.04,
+)
 
 
 def at(name, e=0.8, f=0.8, far=1.9, loaded=3.6, local=LL):
@@ -717,11 +728,21 @@ def test_a_wrong_calibration_file_is_refused_by_field(tmp_path, old, new, why):
 
 
 TRIAL = PageTrial(
-    program="redis-server", kernel="6.18.0", cpu="a CPU", date="2026-11-28",
-    figure="system calls per CPU second", gain=Interval(1.49, 1.52, 1.55),
-    contiguous=Interval(1.08, 1.11, 1.13), pairs=6, seconds=61.5, blocks=473, resident_bytes=1 << 30,
-    huge_share_found=0.0, huge_share_huge=0.97, refused={"EINVAL": 114},
-)  # fmt: skip
+    program="redis-server",
+    kernel="6.18.0",
+    cpu="a CPU",
+    date="2026-11-28",
+    figure="system calls per CPU second",
+    gain=Interval(1.49, 1.52, 1.55),
+    contiguous=Interval(1.08, 1.11, 1.13),
+    pairs=6,
+    seconds=61.5,
+    blocks=473,
+    resident_bytes=1 << 30,
+    huge_share_found=0.0,
+    huge_share_huge=0.97,
+    refused={"EINVAL": 114},
+)
 
 
 def test_a_trial_of_page_sizes_is_kept_beside(tmp_path):

@@ -52,12 +52,17 @@ JSON = {
     "newlines in a name": b'{"a\\nb": 1, "format": "c\\nd"}',
 }
 TOML = {
-    "arrays": b"a = " + b"[" * DEEP, "tables": b"a = " + b"{b = " * DEEP,
-    "dotted": b"[" + b"a." * 2000 + b"b]\nc = 1", "integer": b"nodes = " + DIGITS,
-    "hexadecimal": b"nodes = 0x" + b"f" * 5000, "65 bits": b"nodes = 18446744073709551616",
-    "latin-1": b'name = "caf\xe9"', "not Unicode": b"\xff\xfen", "a null byte": b'name = "a\x00b"',
+    "arrays": b"a = " + b"[" * DEEP,
+    "tables": b"a = " + b"{b = " * DEEP,
+    "dotted": b"[" + b"a." * 2000 + b"b]\nc = 1",
+    "integer": b"nodes = " + DIGITS,
+    "hexadecimal": b"nodes = 0x" + b"f" * 5000,
+    "65 bits": b"nodes = 18446744073709551616",
+    "latin-1": b'name = "caf\xe9"',
+    "not Unicode": b"\xff\xfen",
+    "a null byte": b'name = "a\x00b"',
     "newlines in a name": b'"a\\nb" = 1',
-}  # fmt: skip
+}
 
 
 class Sample(msgspec.Struct, forbid_unknown_fields=True):
@@ -237,10 +242,14 @@ def test_other_errors_in_callbacks_are_shown_as_before(handlers, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("4096", 4096), ("64M", 64 << 20), ("64MB", 64 << 20), ("64 mib", 64 << 20), ("1.5T", 3 << 39),
+        ("4096", 4096),
+        ("64M", 64 << 20),
+        ("64MB", 64 << 20),
+        ("64 mib", 64 << 20),
+        ("1.5T", 3 << 39),
         ("0", 0),
     ],
-)  # fmt: skip
+)
 def test_a_size_is_a_number_with_a_binary_unit_or_without_one(text, size):
     assert parse_size(text) == size
 
@@ -270,10 +279,15 @@ def test_a_duration_is_a_number_with_a_unit_or_of_seconds(text, seconds):
 # Names are shown as they are, and what is no letter in them as an escape.
 
 SHOWN = {
-    "/usr/bin/café": "/usr/bin/café", "a\x1b]0;title\x07b": r"a\x1b]0;title\x07b",
-    "two\nlines\r\tof": r"two\nlines\r\tof", "\x9b31m": r"\x9b31m", "exe\u202egpj.exe": r"exe\u202egpj.exe",
-    "caf\udce9": r"caf\xe9", "\ud800": r"\ud800", "\u2028\U000e0001": r"\u2028\U000e0001",
-}  # fmt: skip
+    "/usr/bin/café": "/usr/bin/café",
+    "a\x1b]0;title\x07b": r"a\x1b]0;title\x07b",
+    "two\nlines\r\tof": r"two\nlines\r\tof",
+    "\x9b31m": r"\x9b31m",
+    "exe\u202egpj.exe": r"exe\u202egpj.exe",
+    "caf\udce9": r"caf\xe9",
+    "\ud800": r"\ud800",
+    "\u2028\U000e0001": r"\u2028\U000e0001",
+}
 
 
 @pytest.mark.parametrize("text", SHOWN)

@@ -220,11 +220,14 @@ def test_a_trace_too_short_for_the_schedule_says_so():
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 BOTH = ("both", "gpt", "ept")
 schedules = st.builds(
-    Moves, autonuma=st.sampled_from([True, True, False]), delay_ms=st.sampled_from([0.0, 0.0, 0.0015]),
+    Moves,
+    autonuma=st.sampled_from([True, True, False]),
+    delay_ms=st.sampled_from([0.0, 0.0, 0.0015]),
     scan_period_ms=st.sampled_from([0.0001, 0.0004, 0.001]),
     scan_size_mb=st.sampled_from([1 / 256, 4 / 256, 2.0, 64.0]),
-    rate_limit_mb_s=st.sampled_from([0.0, 0.0, 2000.0]), by=st.sampled_from(["guest", "host"]),
-)  # fmt: skip
+    rate_limit_mb_s=st.sampled_from([0.0, 0.0, 2000.0]),
+    by=st.sampled_from(["guest", "host"]),
+)
 migrate = st.fixed_dictionaries(
     {"layers": st.sampled_from(BOTH), "verify": st.sampled_from(["start", "never"])}
 )

@@ -173,8 +173,12 @@ def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
 def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
     vmas = [(GIB, GIB + 4 * KIB4, "/usr/bin/x"), (GIB + 4 * KIB4, 16 * GIB, "")]
     pages = [
-        (GIB, 100), (GIB + 4 * KIB4, 302), (GIB + 5 * KIB4, 201), (GIB + 6 * KIB4, 201), (4 * GIB, 1024, 2),
-    ]  # fmt: skip
+        (GIB, 100),
+        (GIB + 4 * KIB4, 302),
+        (GIB + 5 * KIB4, 201),
+        (GIB + 6 * KIB4, 201),
+        (4 * GIB, 1024, 2),
+    ]
     snapshot = build_snapshot(pages, [], vmas=vmas)
     found = reserved(scenario_of(snapshot))
     assert list(found.kept.values()) == [1, 2, 0]

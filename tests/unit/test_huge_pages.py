@@ -528,11 +528,16 @@ def test_lines_are_those_of_mappings_that_save_what_is_worth_typing(walks):
     """The best of those with huge pages; the small one is spared walks by its neighbour."""
     table = DataFrame(
         {
-            "start": [0x1000, 0x200000, 0x400000], "name": ["", "/x", "[stack]"], "walks": 100,
-            "walks_saved": [100, 80, 80], "huge_bytes": [0, 2 << 20, 2 << 20], "waste_bytes": 0,
-            "saved_per_mib": [0.0, 40.0, 40.0], "line": ["-", "its contents", "-"],
+            "start": [0x1000, 0x200000, 0x400000],
+            "name": ["", "/x", "[stack]"],
+            "walks": 100,
+            "walks_saved": [100, 80, 80],
+            "huge_bytes": [0, 2 << 20, 2 << 20],
+            "waste_bytes": 0,
+            "saved_per_mib": [0.0, 40.0, 40.0],
+            "line": ["-", "its contents", "-"],
         }
-    )  # fmt: skip
+    )
     table["saved_share"] = table["walks_saved"] / walks
     table.attrs = {"walks": walks, "findings": []}
     first, _, last = view(table)

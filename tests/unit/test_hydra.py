@@ -79,9 +79,18 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
     reads = reads_of(process)[0][1]
     host = int(reads.host_leaf[0]) if kind == HOST_DATA else int(reads.leaf[0])
     row = [
-        len(reads.page) - 3, 0, kind, 0, 1 if kind == TABLE_DATA else int(reads.slot[0]), -1, 0, host, 2, 1,
+        len(reads.page) - 3,
+        0,
+        kind,
+        0,
+        1 if kind == TABLE_DATA else int(reads.slot[0]),
+        -1,
+        0,
+        host,
+        2,
+        1,
         11,
-    ]  # fmt: skip
+    ]
     steps = MmSteps(
         *(np.array([value], old.dtype) for value, old in zip(row, scenario.history.steps, strict=True))
     )

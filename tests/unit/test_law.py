@@ -260,10 +260,13 @@ def test_any_runs_give_finite_intervals_or_a_line(data, native):
     name = st.sampled_from(NAMES[native])
     try:
         made = calibrate_runs(
-            data.draw(runs(native)), data.draw(st.none() | runs(native)), data.draw(name),
-            at=data.draw(st.none() | name), native=native,
+            data.draw(runs(native)),
+            data.draw(st.none() | runs(native)),
+            data.draw(name),
+            at=data.draw(st.none() | name),
+            native=native,
             walkers=data.draw(st.sampled_from([None, 0.5, 1.0, 2.0])),
-        )  # fmt: skip
+        )
         found = [predict_placement(made, asked) for asked in NAMES[native]]
     except UsageError as refused:
         assert "\n" not in str(refused)
@@ -410,11 +413,29 @@ def test_the_law_grows_with_each_of_its_unknowns(gpt, e, f, k, s, more):
 
 STATES = {"L": LOCAL, "R": REMOTE, "C": CONTENDED, "-": None}
 NAMED = {  # gPT and ePT
-    "LL": "LL", "LR": "LR", "RL": "RL", "RLI": "CL", "RRI": "CC", "RRIE": "CL", "RRI+G": "LC", "RRIM": "LL",
-    "RRE": "RL", "LP": "L-", "RP-LD": "R-", "RPI-LD": "C-", "RPI-LD+M": "L-", "RIM": "L-", "R": "R-",
-    "LP-RD": "L-", "RPI-RDI": "C-", "RRI-RD": "CC", "RR:1": "RR", "LL:0.1,LR:0.2,RL:0.3,RR:0.4": "RR",
-    "LL:50%, LRI:50%": "LC", "L:0.25,R:0.75,D:0.75": "R-",
-}  # fmt: skip
+    "LL": "LL",
+    "LR": "LR",
+    "RL": "RL",
+    "RLI": "CL",
+    "RRI": "CC",
+    "RRIE": "CL",
+    "RRI+G": "LC",
+    "RRIM": "LL",
+    "RRE": "RL",
+    "LP": "L-",
+    "RP-LD": "R-",
+    "RPI-LD": "C-",
+    "RPI-LD+M": "L-",
+    "RIM": "L-",
+    "R": "R-",
+    "LP-RD": "L-",
+    "RPI-RDI": "C-",
+    "RRI-RD": "CC",
+    "RR:1": "RR",
+    "LL:0.1,LR:0.2,RL:0.3,RR:0.4": "RR",
+    "LL:50%, LRI:50%": "LC",
+    "L:0.25,R:0.75,D:0.75": "R-",
+}
 
 
 @pytest.mark.parametrize("name", NAMED)

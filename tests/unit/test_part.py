@@ -27,10 +27,14 @@ def run(begin="", end="", events=()):
 @pytest.mark.parametrize(
     ("begin", "end", "first", "last"),
     [
-        ("", "", 0, 6), ("25%", "", 2, 6), ("50", "", 2, 6), ("51", "75%", 3, 4), ("", "100%", 0, 6),
+        ("", "", 0, 6),
+        ("25%", "", 2, 6),
+        ("50", "", 2, 6),
+        ("51", "75%", 3, 4),
+        ("", "100%", 0, 6),
         ("0", "25%", 0, 2),
     ],
-)  # fmt: skip
+)
 def test_parts_begin_and_end_with_chunks(begin, end, first, last):
     scenario = run(begin, end)
     assert (scenario.steady_from, len(scenario.trace.chunks)) == (first, last)
@@ -50,10 +54,17 @@ def test_times_count_from_the_first_chunk():
 @pytest.mark.parametrize(
     ("begin", "end"),
     [
-        ("x", ""), ("-1", ""), ("1e3", ""), ("", "40 %"), ("101%", ""), ("100%", ""), ("999", ""),
-        ("50%", "25%"), ("9s", ""),
+        ("x", ""),
+        ("-1", ""),
+        ("1e3", ""),
+        ("", "40 %"),
+        ("101%", ""),
+        ("100%", ""),
+        ("999", ""),
+        ("50%", "25%"),
+        ("9s", ""),
     ],
-)  # fmt: skip
+)
 def test_places_that_are_not_there_are_refused(begin, end):
     with pytest.raises(UsageError, match=r"^--(from|to) "):
         run(begin, end)

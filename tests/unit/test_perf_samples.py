@@ -150,9 +150,17 @@ def test_every_common_layout_gives_the_same_sample(tmp_path, layout):
 
 
 NAMES = [
-    "", "foobar [worker]", "foobar [3]", "pool 12 [7]", "[kworker/3:1]", ":-1", "x [] y", "a/7", "-1",
+    "",
+    "foobar [worker]",
+    "foobar [3]",
+    "pool 12 [7]",
+    "[kworker/3:1]",
+    ":-1",
+    "x [] y",
+    "a/7",
+    "-1",
     "7-1",
-]  # fmt: skip
+]
 
 
 @pytest.mark.twin
@@ -248,8 +256,19 @@ def faults(tmp_path_factory):
     if not shutil.which("perf") and not os.environ.get("CI"):
         pytest.skip("needs perf")
     command = [
-        "perf", "record", "-q", "-e", "page-faults", "-d", "--sample-cpu", "-c", "1", "-o", file, "true",
-    ]  # fmt: skip
+        "perf",
+        "record",
+        "-q",
+        "-e",
+        "page-faults",
+        "-d",
+        "--sample-cpu",
+        "-c",
+        "1",
+        "-o",
+        file,
+        "true",
+    ]
     if subprocess.run(command, capture_output=True).returncode and not os.environ.get("CI"):
         pytest.skip("perf may not count page faults here")
     return file

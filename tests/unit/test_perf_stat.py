@@ -44,8 +44,12 @@ def text(counts=COUNTS, mark=",", modes="u", running="100.00", **more):
 def json_line(name, value, running=100.0, **more):
     value = value if isinstance(value, str) else f"{value:.6f}"
     cells = {
-        "counter-value": value, "unit": "", "event": name, "event-runtime": 1000, "pcnt-running": running,
-    }  # fmt: skip
+        "counter-value": value,
+        "unit": "",
+        "event": name,
+        "event-runtime": 1000,
+        "pcnt-running": running,
+    }
     return json.dumps(cells | more)
 
 

@@ -79,9 +79,13 @@ def late_cases(draw, native=True):
     captured_on = draw(st.sampled_from([1, nodes])) if native else nodes
     spread = [node % captured_on for node in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))]
     snapshot = build_snapshot(
-        pages, None if native else [], nodes=captured_on, table_nodes=spread, host_table_nodes=spread,
+        pages,
+        None if native else [],
+        nodes=captured_on,
+        table_nodes=spread,
+        host_table_nodes=spread,
         vmas=vmas,
-    )  # fmt: skip
+    )
     touch = st.builds(lambda page: (page.va, True), st.sampled_from(pages))
     chunks = draw(
         st.lists(
@@ -138,10 +142,15 @@ TWO_BREAKS = [(Event.BRK, (end,), end) for end in (HEAP + 3 * REGION, HEAP + REG
         ([(Event.MADVISE, (HEAP, 3 * REGION, 14), 0)], [0, 1, 2]),
     ],
     ids=[
-        "munmap", "mmap over", "brk", "mremap cuts off", "mremap moves", "mremap moves and cuts off",
+        "munmap",
+        "mmap over",
+        "brk",
+        "mremap cuts off",
+        "mremap moves",
+        "mremap moves and cuts off",
         "madvise",
     ],
-)  # fmt: skip
+)
 def test_what_a_call_unmapped_as_a_whole_has_no_first_toucher(calls, left):
     """free_pgtables frees the table with what it maps: the next fault is the first again."""
     happened = [(0, 1, Event.FIRST_TOUCH, (HEAP + k * REGION,), 0) for k in range(3)]

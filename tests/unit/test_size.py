@@ -125,10 +125,13 @@ def test_a_factor_or_a_size_is_asked_for(tmp_path):
 
 
 VMAS = [
-    (GIB, GIB + 64 * KIB4, "/bin/app"), (2 * GIB, 2 * GIB + 3 * KIB4, "[stack]"),
-    (3 * GIB, 3 * GIB + 4 * KIB4, ""), (4 * GIB, 4 * GIB + 1024 * KIB4, "[heap]"),
-    (5 * GIB, 5 * GIB + 200 * KIB4, "data"), (6 * GIB, 6 * GIB + 512 * KIB4, "tracer", True),
-]  # fmt: skip
+    (GIB, GIB + 64 * KIB4, "/bin/app"),
+    (2 * GIB, 2 * GIB + 3 * KIB4, "[stack]"),
+    (3 * GIB, 3 * GIB + 4 * KIB4, ""),
+    (4 * GIB, 4 * GIB + 1024 * KIB4, "[heap]"),
+    (5 * GIB, 5 * GIB + 200 * KIB4, "data"),
+    (6 * GIB, 6 * GIB + 512 * KIB4, "tracer", True),
+]
 
 
 def several():

@@ -146,9 +146,16 @@ def test_a_flipped_bit_is_refused_or_leaves_something_readable(capture, name, da
 
 
 HEADER_FAULTS = [
-    ("magic", b"WRONGMAG"), ("version", 2), ("byte_order", 0x04030201), ("header_bytes", 64),
-    ("record_bytes", 40), ("count", 0), ("count", 1 << 40), ("levels", 3), ("encoding", b"arm"),
-]  # fmt: skip
+    ("magic", b"WRONGMAG"),
+    ("version", 2),
+    ("byte_order", 0x04030201),
+    ("header_bytes", 64),
+    ("record_bytes", 40),
+    ("count", 0),
+    ("count", 1 << 40),
+    ("levels", 3),
+    ("encoding", b"arm"),
+]
 
 
 @pytest.mark.parametrize("name", ["gpt.tables", "gpt.entries"])
@@ -162,10 +169,19 @@ def test_a_wrong_header_field_is_named_with_its_value(capture, name, field, valu
 
 
 RECORD_FAULTS = [
-    (0, "parent", 0), (0, "level", 3), (1, "parent", 2), (1, "level", 0), (1, "level", 7),
-    (2, "base", 4096), (2, "base", 1 << 47), (3, "base", 1 << 63), (3, "node", -2), (3, "frame", -2),
-    (3, "frame", 1 << 41), (3, "flags", 128),
-]  # fmt: skip
+    (0, "parent", 0),
+    (0, "level", 3),
+    (1, "parent", 2),
+    (1, "level", 0),
+    (1, "level", 7),
+    (2, "base", 4096),
+    (2, "base", 1 << 47),
+    (3, "base", 1 << 63),
+    (3, "node", -2),
+    (3, "frame", -2),
+    (3, "frame", 1 << 41),
+    (3, "flags", 128),
+]
 
 
 @pytest.mark.parametrize(("table", "field", "value"), RECORD_FAULTS)
@@ -190,11 +206,19 @@ def test_siblings_out_of_order_are_refused(tmp_path):
 
 
 JSON_FAULTS = [
-    (("format",), "else"), (("version",), 99), (("levels",), 5), (("encoding",), "ept"),
-    (("colour",), "red"), (("nodes", 0, "id"), "zero"), (("nodes", 1, "id"), 0),
-    (("nodes", 0, "cpus"), [-1]), (("nodes", 0, "frames"), [[5, 5]]),
-    (("nodes", 0, "frames"), [[0, 1 << 39]]), (("facts", "pid"), "four"), (("facts", "unknown"), 3),
-]  # fmt: skip
+    (("format",), "else"),
+    (("version",), 99),
+    (("levels",), 5),
+    (("encoding",), "ept"),
+    (("colour",), "red"),
+    (("nodes", 0, "id"), "zero"),
+    (("nodes", 1, "id"), 0),
+    (("nodes", 0, "cpus"), [-1]),
+    (("nodes", 0, "frames"), [[5, 5]]),
+    (("nodes", 0, "frames"), [[0, 1 << 39]]),
+    (("facts", "pid"), "four"),
+    (("facts", "unknown"), 3),
+]
 
 
 @pytest.mark.parametrize(("path", "value"), JSON_FAULTS)

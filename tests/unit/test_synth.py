@@ -227,9 +227,14 @@ def test_an_oblivious_guest_sees_one_node_of_all_the_memory(tmp_path):
 @pytest.mark.compiled
 def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
     parameters = Parameters(
-        size=8 * MIB, nodes=2, threads=2, accesses=20000, move="0.5:1:0", move_data="0.5:1000",
+        size=8 * MIB,
+        nodes=2,
+        threads=2,
+        accesses=20000,
+        move="0.5:1:0",
+        move_data="0.5:1000",
         init_trace=False,
-    )  # fmt: skip
+    )
     capture = make(parameters, tmp_path)
     trace, node_of = capture.trace, capture.snapshot.topology.node_of_cpu()
     seen = trace.chunks["thread"] == 1

@@ -306,9 +306,14 @@ def test_of_heat_the_lines_of_used_pages_count():
     used = np.arange(64, dtype=np.uint64) * np.uint64(PAGE) + np.uint64(LOW_HEAP)
     seen = np.ones((64, BATCHES, 1), np.uint8)
     heat = Heat(
-        used, np.ones(64, np.uint8), seen, np.ones((BATCHES, 1), np.int64), np.ones(1), np.zeros(1),
+        used,
+        np.ones(64, np.uint8),
+        seen,
+        np.ones((BATCHES, 1), np.int64),
+        np.ones(1),
+        np.zeros(1),
         np.zeros((64, 1)),
-    )  # fmt: skip
+    )
     assert bounds(replace(native(), heat=heat), 8)[0].finding(CACHED) and not bounds(native(), 8)[0].finding(
         CACHED
     )

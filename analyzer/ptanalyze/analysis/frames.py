@@ -147,9 +147,14 @@ class Replayed:
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""
         names = [
-            "policy", "params", "speedup_low", "speedup", "speedup_high", "cycles_per_walk",
+            "policy",
+            "params",
+            "speedup_low",
+            "speedup",
+            "speedup_high",
+            "cycles_per_walk",
             "leaf_LL_share",
-        ]  # fmt: skip
+        ]
         table = str(self.frame[names].to_html(index=False, float_format="{:,.3f}".format, border=0))
         more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
         return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])

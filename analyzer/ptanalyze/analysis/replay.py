@@ -353,9 +353,20 @@ class PolicyRun:
         """Those of the loop."""
         history = scenario.history
         return (
-            scenario.placement.cpu_node, reads, fault, scenario.space.tables, history.rows, history.steps,
-            history.shootdowns, mapped, *self.states, self.counters, first, self.step, last,
-        )  # fmt: skip
+            scenario.placement.cpu_node,
+            reads,
+            fault,
+            scenario.space.tables,
+            history.rows,
+            history.steps,
+            history.shootdowns,
+            mapped,
+            *self.states,
+            self.counters,
+            first,
+            self.step,
+            last,
+        )
 
     def begin_steady_state(self) -> None:
         """Let the policy do what it does between two runs; then reset the counts, keeping the tables."""

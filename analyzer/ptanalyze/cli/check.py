@@ -24,9 +24,11 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 @click.command("check")
 @capture_argument
 @click.option(
-    "--live", type=pid, metavar="PID",
+    "--live",
+    type=pid,
+    metavar="PID",
     help="Also compare with the running VMM of this process ID. Default: the capture alone.",
-)  # fmt: skip
+)
 @click.option(
     "--quick", is_flag=True, help="Compare file lengths instead of contents, and skip the trace's touches."
 )

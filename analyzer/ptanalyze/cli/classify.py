@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 @click.command("classify")
 @capture_argument
 @click.option(
-    "--weight", "weights", multiple=True, type=click.Choice(["leaf", "walks", "heat", "samples"]),
+    "--weight",
+    "weights",
+    multiple=True,
+    type=click.Choice(["leaf", "walks", "heat", "samples"]),
     help="Weight: each leaf entry once, each walk of the trace, walks estimated from "
     "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
     "thread walks or samples; by page heat.",
-)  # fmt: skip
+)
 @click.option(
-    "--by", type=click.Choice(["all", "vma", "thread", "process", "page"]), default="all",
+    "--by",
+    type=click.Choice(["all", "vma", "thread", "process", "page"]),
+    default="all",
     show_default=True,
     help="Groups to count: all together, each VMA, each thread of the trace, each process of the capture, or "
     "each page that `ptanalyze record -p` found used.",
-)  # fmt: skip
+)
 @option("machine")
 @option("threads_on")
 @option("jobs")

@@ -7,9 +7,12 @@ import click
 from .options import address, echo, free_name, new_capture_option, next_step, pid
 
 max_stop_option = click.option(
-    "--max-stop", type=click.IntRange(1, 1 << 30), metavar="MS", default=None,
+    "--max-stop",
+    type=click.IntRange(1, 1 << 30),
+    metavar="MS",
+    default=None,
     help="Resume the process after this many milliseconds even if the dump is incomplete. Default: no limit.",
-)  # fmt: skip
+)
 
 
 @click.group("dump")
@@ -21,16 +24,18 @@ def command() -> None:
 @click.argument("pid", type=pid)
 @new_capture_option("PID.capture")
 @click.option(
-    "--tree", is_flag=True,
+    "--tree",
+    is_flag=True,
     help="Dump all its descendants too, one after the other, each into OUTPUT/pid-PID.",
-)  # fmt: skip
+)
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option
 @click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
 @click.option(
-    "--bpf/--no-bpf", default=None,
+    "--bpf/--no-bpf",
+    default=None,
     help="Require eBPF, or use /proc/PID/pagemap alone. Default: eBPF where possible.",
-)  # fmt: skip
+)
 def dump_process(
     pid: int, output: str | None, tree: bool, stop: bool, max_stop: int | None, verify: bool, bpf: bool | None
 ) -> None:
@@ -67,14 +72,20 @@ def dump_process(
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
 @click.option(
-    "--vm", "descriptor", type=click.IntRange(0), default=None,
+    "--vm",
+    "descriptor",
+    type=click.IntRange(0),
+    default=None,
     help="File descriptor of the VM. Default: the only VM.",
-)  # fmt: skip
+)
 @click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
-    "--cr3", type=address, multiple=True, metavar="ADDRESS",
+    "--cr3",
+    type=address,
+    multiple=True,
+    metavar="ADDRESS",
     help="With --guest-tables: the physical address of a root table; repeatable. Default: those in use.",
-)  # fmt: skip
+)
 def dump_vm(
     pid: int,
     output: str | None,

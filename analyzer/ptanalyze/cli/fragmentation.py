@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 @click.command("fragmentation")
 @capture_argument
 @click.option(
-    "--by", type=click.Choice(["all", "vma"]), default="all", show_default=True,
+    "--by",
+    type=click.Choice(["all", "vma"]),
+    default="all",
+    show_default=True,
     help="Groups to count: all together, or each VMA.",
-)  # fmt: skip
+)
 @click.option("--after", is_flag=True, help="Measure again with PTEMagnet's allocator in the guest.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Parameter of --after: group or reserve_limit; repeatable. Default: as `ptanalyze policies` lists.",
-)  # fmt: skip
+)
 @option("machine")
 @output_options("fragmentation")
 def command(
@@ -60,6 +66,9 @@ def command(
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
     further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"})
     output.emit(
-        "fragmentation", table, lambda: as_record(states, shaped), lambda: view(states, shaped, further),
+        "fragmentation",
+        table,
+        lambda: as_record(states, shaped),
+        lambda: view(states, shaped, further),
         {"fragmentation": table},
-    )  # fmt: skip
+    )

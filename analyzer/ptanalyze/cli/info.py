@@ -44,9 +44,12 @@ def command(capture: str | None, output: Output) -> None:
         return described(DataFrame(rows, columns=["section", "fact", "value"]))
 
     output.emit(
-        "info", table, lambda: sections, lambda: view(sections, steps(capture, following(opened))),
+        "info",
+        table,
+        lambda: sections,
+        lambda: view(sections, steps(capture, following(opened))),
         {"map": lambda: table_pages(opened)},
-    )  # fmt: skip
+    )
 
 
 def following(opened: Capture) -> dict[str, str]:

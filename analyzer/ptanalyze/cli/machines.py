@@ -23,15 +23,20 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 @click.command("machines")
 @click.argument("name", required=False, shell_complete=machines)
 @click.option(
-    "--from-host", "host_file", type=click.Path(), callback=must_end_with("toml"), metavar="FILE.toml",
+    "--from-host",
+    "host_file",
+    type=click.Path(),
+    callback=must_end_with("toml"),
+    metavar="FILE.toml",
     help="Write a machine file of this host, from sysfs, and show it; latencies are HMAT's, else the "
     "firmware's distances, if not measured. Default: none.",
-)  # fmt: skip
+)
 @click.option(
-    "--measure", is_flag=True,
+    "--measure",
+    is_flag=True,
     help="With --from-host: measure latencies between nodes, idle and loaded, and page walks over near and "
     "far tables, in about a minute. Default: not measured.",
-)  # fmt: skip
+)
 @output_options()
 def command(name: str | None, host_file: str | None, measure: bool, output: Output) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.

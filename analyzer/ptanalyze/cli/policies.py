@@ -103,8 +103,12 @@ def record(policy: Policy) -> dict[str, object]:
     from ..policies import parameters
 
     return {
-        "name": policy.name, "doc": policy.doc, "source": policy.source,
-        "availability": str(policy.availability), "needs": list(policy.needed(policy.params())),
-        "acts_on": sorted(policy.acts_on(policy.params())), "reshapes": policy.reshape is not None,
+        "name": policy.name,
+        "doc": policy.doc,
+        "source": policy.source,
+        "availability": str(policy.availability),
+        "needs": list(policy.needed(policy.params())),
+        "acts_on": sorted(policy.acts_on(policy.params())),
+        "reshapes": policy.reshape is not None,
         "parameters": parameters(policy),
-    }  # fmt: skip
+    }

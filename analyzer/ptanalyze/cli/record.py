@@ -25,66 +25,99 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 @click.command("record", context_settings={"ignore_unknown_options": True})
 @new_capture_option("the program's name and .capture")
 @click.option(
-    "--tracer", type=click.Choice(["qemu", "pin", "perf", "heat"]), default=None,
+    "--tracer",
+    type=click.Choice(["qemu", "pin", "perf", "heat"]),
+    default=None,
     help="Tracer to run the program under, qemu or pin; with -p what to sample, TLB misses (perf) or "
     "accessed bits of page tables (heat). Default: qemu; with -p perf where the CPU counts TLB misses, else "
     "heat.",
-)  # fmt: skip
+)
 @click.option("--no-dump", is_flag=True, help="Record only the trace, without page tables; needs no root.")
 @click.option(
-    "--dump-at", type=click.Choice(["end", "peak"]),
+    "--dump-at",
+    type=click.Choice(["end", "peak"]),
     help="When to read the page tables: at the end of the region, or when most memory is resident, since "
     "most programs free memory before they exit. Default: the end of a marked region, else the peak.",
-)  # fmt: skip
+)
 @click.option(
-    "--user", metavar="NAME",
+    "--user",
+    metavar="NAME",
     help="Run COMMAND as this user (root only). Default: you, also under sudo; for root itself, root.",
-)  # fmt: skip
+)
 @click.option(
-    "--roi-start-symbol", "start_symbol", default="",
+    "--roi-start-symbol",
+    "start_symbol",
+    default="",
     help="Function at whose entry tracing starts. Default: the program's start.",
-)  # fmt: skip
+)
 @click.option(
-    "--roi-end-symbol", "end_symbol", default="",
+    "--roi-end-symbol",
+    "end_symbol",
+    default="",
     help="Function at whose entry tracing ends. Default: the program's end.",
-)  # fmt: skip
+)
 @click.option("--roi-marker", "marker", is_flag=True, help="Trace between the marks of pintool/roi.h.")
 @click.option(
-    "--roi-start-access", "start_access", type=int, default=0, show_default=True,
+    "--roi-start-access",
+    "start_access",
+    type=int,
+    default=0,
+    show_default=True,
     help="Skip the first N accesses.",
-)  # fmt: skip
+)
 @click.option(
-    "--roi-accesses", "accesses", type=int, default=0, show_default=True,
+    "--roi-accesses",
+    "accesses",
+    type=int,
+    default=0,
+    show_default=True,
     help="Number of accesses to trace; 0: all.",
-)  # fmt: skip
+)
 @click.option(
-    "--follow-fork", is_flag=True,
+    "--follow-fork",
+    is_flag=True,
     help="Trace forked children too, each into OUTPUT/pid-PID, and wait for them. With -p: sample all "
     "descendants too, at the same time.",
-)  # fmt: skip
+)
 @click.option(
-    "--max-bytes", type=size, default="0", show_default=True, metavar="SIZE",
+    "--max-bytes",
+    type=size,
+    default="0",
+    show_default=True,
+    metavar="SIZE",
     help="Size limit of the trace: 500M, 10G; 0: none.",
-)  # fmt: skip
+)
 @click.option(
-    "--for", "seconds", type=duration, metavar="TIME",
+    "--for",
+    "seconds",
+    type=duration,
+    metavar="TIME",
     help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start. With -p: time to "
     "sample. Default: to the end of the run; with -p 30s.",
-)  # fmt: skip
+)
 @click.option(
-    "--then", type=click.Choice(["run", "end"]), default="run", show_default=True,
+    "--then",
+    type=click.Choice(["run", "end"]),
+    default="run",
+    show_default=True,
     help="After the region: let the program run to its end, untraced but still under the tracer, which "
     "cannot detach; or end it like Ctrl-C.",
-)  # fmt: skip
+)
 @click.option(
-    "--seconds", "native_seconds", type=duration, metavar="TIME",
+    "--seconds",
+    "native_seconds",
+    type=duration,
+    metavar="TIME",
     help="Elapsed time of the region outside the tracer, which narrows the shares of the run. Default: not "
     "known.",
-)  # fmt: skip
+)
 @click.option(
-    "--strip", type=click.Choice(["on", "off"]), default="on", show_default=True,
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
     help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
-)  # fmt: skip
+)
 @click.option(
     "-p", "--pid", type=pid, help="Sample this running process instead of running COMMAND. Default: none."
 )
@@ -145,10 +178,18 @@ def command(
         user = user or str(typed_by[0])
         os.environ["PATH"] = environment_first()
     recording = record(
-        command, output, tracer=tracer or "qemu", options=options, dump=not no_dump, user=user,
-        dump_at=dump_at, end_after=then == "end", seconds=native_seconds, watch=progress,
+        command,
+        output,
+        tracer=tracer or "qemu",
+        options=options,
+        dump=not no_dump,
+        user=user,
+        dump_at=dump_at,
+        end_after=then == "end",
+        seconds=native_seconds,
+        watch=progress,
         sealing=progress.sealing,
-    )  # fmt: skip
+    )
     if ended := how_it_ended(recording):
         echo(f"ptanalyze: {ended}", err=True)
     if recording.freed >= MUCH:

@@ -74,10 +74,13 @@ def replay_options(command: C) -> C:
 
 
 set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
     "lists them.",
-)  # fmt: skip
+)
 
 
 def pair_of(setting: str, before: str = "--set ") -> tuple[str, str]:
@@ -120,20 +123,25 @@ ranked_option = naming_policies(
     "repeatable. Default: all that CAPTURE allows."
 )
 horizon_option = click.option(
-    "--horizon", type=duration, default="1h", show_default=True,
+    "--horizon",
+    type=duration,
+    default="1h",
+    show_default=True,
     help="Compare policies over a run of this length at the region's rate, one-time costs included: 10s, "
     "5m, 24h.",
-)  # fmt: skip
+)
 sizes_option = click.option(
-    "--sizes", metavar="N,...",
+    "--sizes",
+    metavar="N,...",
     help="Also answer for runs N times as large as CAPTURE; 1: none. Default: 4,16,64,256 if CAPTURE's "
     "leaf entries fit the caches, else none.",
-)  # fmt: skip
+)
 memory_option = click.option(
-    "--memory", metavar="SIZE",
+    "--memory",
+    metavar="SIZE",
     help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the mapped memory. Default: "
     "no limit.",
-)  # fmt: skip
+)
 
 
 def question_options(command: C) -> C:

@@ -18,17 +18,23 @@ if TYPE_CHECKING:
 @capture_argument
 @policy_option
 @click.option(
-    "--set", "settings", multiple=True, required=True, metavar="KEY=VALUES",
+    "--set",
+    "settings",
+    multiple=True,
+    required=True,
+    metavar="KEY=VALUES",
     help="Axis: a policy's parameter, or nodes, placement, contended, latency_ratio, with values 0:9 (both "
     "ends), 0:8:2, 2,4,8 or 0,1;2,3; repeatable.",
-)  # fmt: skip
+)
 @option("baseline")
 @replay_options
 @click.option(
-    "--on", metavar="dask:HOST:PORT", default="",
+    "--on",
+    metavar="dask:HOST:PORT",
+    default="",
     help="Compute on the workers of this Dask cluster; use one you trust. Results do not depend on it. "
     "Default: in this process.",
-)  # fmt: skip
+)
 @output_options("curve")
 def command(
     capture: str | None,

@@ -54,6 +54,10 @@ def command(
         replayed = replayed_over_time(opened, configured(names, settings, opened), setup)
     results = replayed.results
     output.emit(
-        "timeline", lambda: replayed.timeline, lambda: rows(results), lambda: view(results),
-        {"timeline": lambda: replayed.timeline}, replayed.refused,
-    )  # fmt: skip
+        "timeline",
+        lambda: replayed.timeline,
+        lambda: rows(results),
+        lambda: view(results),
+        {"timeline": lambda: replayed.timeline},
+        replayed.refused,
+    )

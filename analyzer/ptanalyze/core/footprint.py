@@ -148,11 +148,17 @@ def together(each: Sequence[Footprint]) -> Footprint | None:
     parts = min(len(one.curve) for one in each)
     curves = [np.stack([mean_of(some) for some in np.array_split(one.curve, parts)]) for one in each]
     return Footprint(
-        np.concatenate([one.base for one in each]), np.concatenate([one.level for one in each]),
-        np.concatenate([one.lines for one in each]), windows[0] * cpus, np.sum(curves, axis=0),
-        np.sum([one.pages for one in each], axis=0), max(one.price for one in each), cpus,
-        sum(one.used for one in each), all(one.steady for one in each),
-    )  # fmt: skip
+        np.concatenate([one.base for one in each]),
+        np.concatenate([one.level for one in each]),
+        np.concatenate([one.lines for one in each]),
+        windows[0] * cpus,
+        np.sum(curves, axis=0),
+        np.sum([one.pages for one in each], axis=0),
+        max(one.price for one in each),
+        cpus,
+        sum(one.used for one in each),
+        all(one.steady for one in each),
+    )
 
 
 def mean_of(curve: np.ndarray) -> np.ndarray:
@@ -303,10 +309,17 @@ def footprint_of(
     weight = np.nan_to_num(scale / np.maximum((~np.isnan(curve)).sum(axis=0), 1))[of]
     of_table = [np.bincount(which.ravel(), column, len(tables)) for column in (value * weight).T]
     return Footprint(
-        tables[:, 0].astype(np.uint64), tables[:, 1].astype(np.uint8),
-        np.stack(of_table, axis=1).astype(np.float32), grid, curve, rising(mean_of(walked)), rounds.price,
-        rounds.cpus, rounds.used, rounds.steady,
-    )  # fmt: skip
+        tables[:, 0].astype(np.uint64),
+        tables[:, 1].astype(np.uint8),
+        np.stack(of_table, axis=1).astype(np.float32),
+        grid,
+        curve,
+        rising(mean_of(walked)),
+        rounds.price,
+        rounds.cpus,
+        rounds.used,
+        rounds.steady,
+    )
 
 
 @dataclass(frozen=True)

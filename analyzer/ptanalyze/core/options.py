@@ -38,84 +38,106 @@ class Options:
     """What a replay is asked with, as people write it: names and files may stand for their contents."""
 
     machine: str | os.PathLike[str] | Machine = option(
-        DEFAULT_MACHINE, "-m --machine",
-        "Machine model: a name that `ptanalyze machines` lists, or a TOML file.", offers="machines",
+        DEFAULT_MACHINE,
+        "-m --machine",
+        "Machine model: a name that `ptanalyze machines` lists, or a TOML file.",
+        offers="machines",
         python="Or a Machine",
-    )  # fmt: skip
+    )
     threads_on: str = option(
-        "auto", "--threads-to-nodes",
+        "auto",
+        "--threads-to-nodes",
         "NUMA nodes of the threads: auto, recorded, round-robin, block, or one node per thread as 0,0,1,1.",
         metavar="NODES",
-    )  # fmt: skip
+    )
     costs: str | os.PathLike[str] | Costs | None = option(
         None, "--costs", "Cost file. Default: the machine's own costs.", kind="path", python="Or Costs"
     )
     cache_share: str | float | None = option(
-        None, "--cache-share",
+        None,
+        "--cache-share",
         "Share of the LLC that holds page-table lines: 0.25, or bounds for the intervals, 0.1:0.5. "
         "Default: the machine's.",
         metavar="SHARE",
-    )  # fmt: skip
+    )
     calibration: Any = option(
-        None, "--calibration", "Calibration file; scales run-time estimates to that run. Default: none.",
-        kind="path", metavar="FILE.toml", python="Or what `calibrate` returns",
-    )  # fmt: skip
+        None,
+        "--calibration",
+        "Calibration file; scales run-time estimates to that run. Default: none.",
+        kind="path",
+        metavar="FILE.toml",
+        python="Or what `calibrate` returns",
+    )
     cold: bool = option(
-        False, "--cold",
+        False,
+        "--cold",
         "Count the run as traced instead of its steady state: caches start empty, and all copies made by "
         "a policy, before the first access or later, count.",
-    )  # fmt: skip
+    )
     begin: str = option(
-        "", "--from",
+        "",
+        "--from",
         "Count the steady state from there on: a share of the accesses (40%), a time (2.5s) or a number "
         "of accesses. Default: the region that was marked, else all.",
         metavar="PLACE",
-    )  # fmt: skip
+    )
     end: str = option("", "--to", "Leave out what follows, as of --from. Default: nothing.", metavar="PLACE")
     contended: bool = option(False, "--contended", "Use loaded instead of idle DRAM latencies.")
     stands_for: Any = option(
-        None, "--stands-for",
+        None,
+        "--stands-for",
         "Answer for a run N times as large as CAPTURE, 64x, or of SIZE, 200G, with caches scaled to 1/N. "
         "Default: the run as captured.",
         metavar="Nx|SIZE",
-    )  # fmt: skip
+    )
     fixed: str = option(
-        "", "--fixed",
+        "",
+        "--fixed",
         "Memory that does not grow with --stands-for: parts of VMAs' names, addresses in them, a size "
         "(all VMAs up to it), or none. Default: code, stacks, and the smallest VMAs up to 2 % of the "
         "memory.",
         metavar="VMA,...",
-    )  # fmt: skip
+    )
     kernel: str = option(
-        "", "--kernel",
+        "",
+        "--kernel",
         "Linux version whose system calls are modelled, such as 6.18. Default: the capture's, else 6.1.",
         metavar="VERSION",
-    )  # fmt: skip
+    )
     jobs: int = option(
-        usable_cpus, "-j --jobs", "Number of CPUs to compute on; results do not depend on it.",
-        kind=(1, None), shown="all that the process may use",
-    )  # fmt: skip
+        usable_cpus,
+        "-j --jobs",
+        "Number of CPUs to compute on; results do not depend on it.",
+        kind=(1, None),
+        shown="all that the process may use",
+    )
     move_threads: str = option(
-        "", "--move-threads",
+        "",
+        "--move-threads",
         "Move node A's threads to node B after 30 % of the trace, or at a time (@2.5s). Default: no moves.",
         metavar="A:B@30%,...",
-    )  # fmt: skip
+    )
     autonuma: Any = option(
-        False, "--autonuma",
+        False,
+        "--autonuma",
         "Migrate data pages towards the nodes that access them, like Linux NUMA balancing.",
         python='Or its parameters, {"delay_ms": 10}',
-    )  # fmt: skip
+    )
     baseline: str = option(
-        "auto", "--baseline", "Policy to compare the others with.", offers="policies",
+        "auto",
+        "--baseline",
+        "Policy to compare the others with.",
+        offers="policies",
         python="auto: linux where the capture has several nodes or no trace, else first-touch "
         "(on one node every table is on node 0)",
-    )  # fmt: skip
+    )
     weigh: str = option(
-        "auto", "--weight",
+        "auto",
+        "--weight",
         "Weight by replayed walks, by accessed-bit samples (heat) or by nothing (leaf); auto: the first "
         "available.",
         kind=("auto", "walks", "heat", "leaf"),
-    )  # fmt: skip
+    )
     windows: int = option(
         0, "--windows", "Number of equal-length time windows.", kind=(1, 10000), typed=WINDOWS
     )

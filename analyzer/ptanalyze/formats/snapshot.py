@@ -73,8 +73,13 @@ HEADER_DTYPE = np.dtype(
     ]
 )
 COLUMNS = [
-    ("base", "<u8"), ("frame", "<i8"), ("parent", "<i4"), ("node", "<i2"), ("level", "u1"), ("flags", "u1"),
-]  # fmt: skip
+    ("base", "<u8"),
+    ("frame", "<i8"),
+    ("parent", "<i4"),
+    ("node", "<i2"),
+    ("level", "u1"),
+    ("flags", "u1"),
+]
 TABLE_DTYPE = np.dtype(COLUMNS)
 TABLES_WORDS = (
     "One 24-byte record a table page, little endian, depth first, root first: "
@@ -160,9 +165,12 @@ def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) 
         raise CaptureError(path, "size", size, f"shorter than its {HEADER_DTYPE.itemsize}-byte header")
     header: np.void = np.frombuffer(raw, HEADER_DTYPE)[0]
     expected = {
-        "magic": magic, "byte_order": BYTE_ORDER, "version": TABLES_VERSION, "header_bytes": header_bytes,
+        "magic": magic,
+        "byte_order": BYTE_ORDER,
+        "version": TABLES_VERSION,
+        "header_bytes": header_bytes,
         "record_bytes": record_bytes,
-    }  # fmt: skip
+    }
     for field, value in expected.items():
         if header[field] != value:
             raise CaptureError(path, field, header[field], f"expected {value}")
@@ -196,9 +204,12 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
     reject(path, "parent", parent, parent != expected, "not the table before it one level up")
     span = np.int64(1) << (3 + 9 * level)  # bytes per entry
     reject(
-        path, "base", base, (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0),
+        path,
+        "base",
+        base,
+        (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0),
         "not aligned to its level",
-    )  # fmt: skip
+    )
     inside = parent >= 0
     slot = np.where(inside, (base - base[parent]) // (span * ENTRIES_PER_TABLE), 0)
     reject(path, "base", base, (slot < 0) | (slot >= ENTRIES_PER_TABLE), "outside its parent table")
@@ -431,9 +442,13 @@ def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot, maps: byt
 def write_json(directory: str | PathLike[str], snapshot: Snapshot) -> None:
     """Write snapshot.json."""
     record = SnapshotRecord(
-        format=FORMAT, version=VERSION, levels=snapshot.guest.levels, encoding=snapshot.guest.encoding,
-        nodes=node_records(snapshot.topology), facts=msgspec.Raw(msgspec.json.encode(snapshot.facts)),
-    )  # fmt: skip
+        format=FORMAT,
+        version=VERSION,
+        levels=snapshot.guest.levels,
+        encoding=snapshot.guest.encoding,
+        nodes=node_records(snapshot.topology),
+        facts=msgspec.Raw(msgspec.json.encode(snapshot.facts)),
+    )
     write_record(Path(directory) / SNAPSHOT_FILE, record)
 
 
@@ -555,10 +570,16 @@ def read_vm(directory: str | PathLike[str]) -> HostDump:
 def write_vm(directory: str | PathLike[str], host: HostDump) -> None:
     """Write vm.json of a HostDump into `directory`; its tree goes there with write_tree."""
     record = VmRecord(
-        format=VM_FORMAT, version=VM_VERSION, levels=host.tree.levels, encoding=host.tree.encoding,
-        nodes=node_records(host.topology), slots=host.slots, vcpus=host.vcpus, roots=host.roots,
+        format=VM_FORMAT,
+        version=VM_VERSION,
+        levels=host.tree.levels,
+        encoding=host.tree.encoding,
+        nodes=node_records(host.topology),
+        slots=host.slots,
+        vcpus=host.vcpus,
+        roots=host.roots,
         facts=msgspec.Raw(msgspec.json.encode(host.facts)),
-    )  # fmt: skip
+    )
     write_record(Path(directory) / VM_FILE, record)
 
 

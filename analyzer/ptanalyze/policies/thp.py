@@ -81,9 +81,13 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
         found += too_much(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
     copied, zeroed = collapsed(scenario, np.concatenate(gone))
     shaped = scenario.reshaped(
-        snapshot=snapshot, trace=trace, facts=facts, findings=found,
-        data_copied=scenario.data_copied + copied, data_zeroed=scenario.data_zeroed + zeroed,
-    )  # fmt: skip
+        snapshot=snapshot,
+        trace=trace,
+        facts=facts,
+        findings=found,
+        data_copied=scenario.data_copied + copied,
+        data_zeroed=scenario.data_zeroed + zeroed,
+    )
     if shaped.refiltered:
         return shaped.with_findings(
             THP("refiltered", "page sizes change TLB reach: a filter pass of its own")

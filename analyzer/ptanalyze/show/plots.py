@@ -48,8 +48,16 @@ from .style import (
 )
 
 __all__ = (
-    "curve", "fragmentation", "locality", "page_table_map", "reads", "save", "speedup", "timeline", "walk",
-)  # fmt: skip
+    "curve",
+    "fragmentation",
+    "locality",
+    "page_table_map",
+    "reads",
+    "save",
+    "speedup",
+    "timeline",
+    "walk",
+)
 
 # Policies: what each gains and its price in memory, and what it gains over a swept key.
 

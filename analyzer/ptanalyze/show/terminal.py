@@ -140,10 +140,13 @@ def grid(columns: Sequence[Column], whole: bool = False) -> Table:
         pieces = [column.name] if whole else [piece.rstrip() for piece in PIECE.findall(column.name)]
         widest = max(map(cell_len, [*column.texts, *pieces]), default=0)
         table.add_column(
-            "\n".join(broken(column.name, widest)), header_style="bold cyan",
-            justify="left" if column.words else "right", overflow="fold", no_wrap=not column.words,
+            "\n".join(broken(column.name, widest)),
+            header_style="bold cyan",
+            justify="left" if column.words else "right",
+            overflow="fold",
+            no_wrap=not column.words,
             min_width=min(widest, LONG) if column.words else widest,
-        )  # fmt: skip
+        )
     for texts in zip(*(column.texts for column in columns), strict=True):
         table.add_row(*texts)
     return table
@@ -243,9 +246,12 @@ def progress_bar() -> Iterator[process.Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
     with Bars(*columns, console=out, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 

@@ -330,9 +330,12 @@ class History:
         """A fresh kernels.replay.PteState: the state that mark_faults changes."""
         steps = len(self.steps.at)
         return PteState(
-            self.valid.copy(), self.exists.copy(), np.zeros(steps, np.int32), np.zeros(steps, np.uint8),
+            self.valid.copy(),
+            self.exists.copy(),
+            np.zeros(steps, np.int32),
+            np.zeros(steps, np.uint8),
             np.zeros(2, np.int64),
-        )  # fmt: skip
+        )
 
 
 def history(

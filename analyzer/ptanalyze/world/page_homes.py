@@ -510,10 +510,14 @@ def _schedule(program: TracedProgram) -> "Schedule":
     moves = program.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
     return Schedule(
-        moves.autonuma, by_host(program), max(round(moves.scan_period_ms * 1e6), 1),
-        round(moves.delay_ms * 1e6), max(round(moves.scan_size_mb * PAGES_A_MB), 1), rate,
+        moves.autonuma,
+        by_host(program),
+        max(round(moves.scan_period_ms * 1e6), 1),
+        round(moves.delay_ms * 1e6),
+        max(round(moves.scan_size_mb * PAGES_A_MB), 1),
+        rate,
         max(rate * BURST_NS, 1.0),
-    )  # fmt: skip
+    )
 
 
 def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> "Where":
@@ -536,7 +540,14 @@ def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) ->
     unit = data.host_row[tables.host_leaf[mine]].astype(np.int64) << 9 | tables.host_slot[mine]
     by_unit = np.argsort(unit, kind="stable")
     return Where(
-        read_only(guest.entries), CODES[guest.encoding], space.host_of, order, pages, data.host_row,
-        unit[by_unit], mine[by_unit].astype(np.int32), len(past.shootdowns.single),
+        read_only(guest.entries),
+        CODES[guest.encoding],
+        space.host_of,
+        order,
+        pages,
+        data.host_row,
+        unit[by_unit],
+        mine[by_unit].astype(np.int32),
+        len(past.shootdowns.single),
         2 * (1024 + len(mine)) + min(scan, 512 * len(order)),
-    )  # fmt: skip
+    )

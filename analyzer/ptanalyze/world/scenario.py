@@ -226,10 +226,18 @@ class Scenario(TracedProgram):
         if caches and undone is not None:
             forget_tables(caches, undone.steps.number[undone.steps.kind == FREE])
         return cache_pass(
-            self.space, self.placement, self.machine, self.stream, events=self.trace.events,
-            begin=self.begin, batch=batch, caches=caches or self.caches(), threads=self.effort.threads,
-            fold=self.fold, concurrent=self.growth.factor > 1,
-        )  # fmt: skip
+            self.space,
+            self.placement,
+            self.machine,
+            self.stream,
+            events=self.trace.events,
+            begin=self.begin,
+            batch=batch,
+            caches=caches or self.caches(),
+            threads=self.effort.threads,
+            fold=self.fold,
+            concurrent=self.growth.factor > 1,
+        )
 
 
 def untouched(snapshot: Snapshot, machine: Machine, left_out: bool = False) -> Scenario:

@@ -65,10 +65,15 @@ def bare_snapshot(trace: Trace) -> Snapshot:
     """Snapshot of an empty root table on one node; the regions of the trace all lack their tables."""
     levels = 4 if (trace.regions < FOUR_LEVELS).all() else 5
     root = Tree(
-        np.zeros((1, 512), np.uint64), np.zeros(1, np.uint64), np.full(1, -1, np.int64),
-        np.full(1, NO_PARENT, np.int32), np.full(1, UNKNOWN_NODE, np.int16), np.full(1, levels, np.uint8),
-        np.full(1, INFERRED, np.uint8), levels,
-    )  # fmt: skip
+        np.zeros((1, 512), np.uint64),
+        np.zeros(1, np.uint64),
+        np.full(1, -1, np.int64),
+        np.full(1, NO_PARENT, np.int32),
+        np.full(1, UNKNOWN_NODE, np.int16),
+        np.full(1, levels, np.uint8),
+        np.full(1, INFERRED, np.uint8),
+        levels,
+    )
     topology = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
     return Snapshot(root, np.zeros(0, VMA_DTYPE), (), topology, facts={"assumed": ASSUMED})
 

@@ -175,9 +175,12 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
     return Check(
-        "trace: finished", 1, int(not whole), "ok" if whole else PARTIAL,
+        "trace: finished",
+        1,
+        int(not whole),
+        "ok" if whole else PARTIAL,
         "" if whole else f"ended by: {ended}",
-    )  # fmt: skip
+    )
 
 
 def program_maps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -212,9 +215,12 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
     files = len(capture.manifest.files)
     yield Check(
-        "files: as long as sealed" if quick else "files: as sealed", files, len(damaged),
-        FAILED if damaged else OK, "; ".join(f"{name}: {why}" for name, why in damaged),
-    )  # fmt: skip
+        "files: as long as sealed" if quick else "files: as sealed",
+        files,
+        len(damaged),
+        FAILED if damaged else OK,
+        "; ".join(f"{name}: {why}" for name, why in damaged),
+    )
     if damaged:
         return
     if capture.has_snapshot:

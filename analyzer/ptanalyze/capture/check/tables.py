@@ -84,9 +84,12 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Che
         )
     broken = tree.flags & (TORN | FAULT | BAD_TYPE) != 0
     yield finding(
-        f"{name}: whole", len(tree), np.count_nonzero(broken), "tables changed or vanished while read",
+        f"{name}: whole",
+        len(tree),
+        np.count_nonzero(broken),
+        "tables changed or vanished while read",
         PARTIAL,
-    )  # fmt: skip
+    )
     yield finding(
         f"{name}: known",
         len(tree),
@@ -147,9 +150,12 @@ def check_vmas(snapshot: Snapshot) -> Iterator[Check]:
     yield finding("pages: in VMAs", examined, outside, reason, verdict)
     if snapshot.native:
         yield finding(
-            "pages: in nodes", examined, nowhere, "pages lie outside every node's memory (device memory)",
+            "pages: in nodes",
+            examined,
+            nowhere,
+            "pages lie outside every node's memory (device memory)",
             NOTE,
-        )  # fmt: skip
+        )
 
 
 def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -55,9 +55,12 @@ def check_memory(host: HostDump) -> Iterator[Check]:
     """Findings about roots, slots and vCPUs of a HostDump."""
     left_out = [root.why or "no reason given" for root in host.roots if root.table is None]
     yield finding(
-        "ept: roots", len(host.roots), len(left_out), f"are not here: {'; '.join(sorted(set(left_out)))}",
+        "ept: roots",
+        len(host.roots),
+        len(left_out),
+        f"are not here: {'; '.join(sorted(set(left_out)))}",
         NOTE,
-    )  # fmt: skip
+    )
     usable = [root for root in host.roots if root.table is not None and root.kind != "shadow"]
     shadow = "only shadow tables: they map guest-virtual addresses, not guest-physical ones"
     yield Check(

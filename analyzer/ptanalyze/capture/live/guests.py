@@ -334,10 +334,16 @@ def is_pti_pair(read: Read, root: int) -> bool:
 def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
-        "method": "kvm", "time": now(), "stopped": False, "vmm_pid": pid, "cr3_frame": space.root,
-        "vcpus": list(space.vcpus), "page_table_isolation": space.pti, "not_followed": tables.dropped,
+        "method": "kvm",
+        "time": now(),
+        "stopped": False,
+        "vmm_pid": pid,
+        "cr3_frame": space.root,
+        "vcpus": list(space.vcpus),
+        "page_table_isolation": space.pti,
+        "not_followed": tables.dropped,
         "unknown": [*UNKNOWN],
-    }  # fmt: skip
+    }
     place.mkdir(mode=0o700)
     snapshot = Snapshot(tables.tree, np.zeros(0, VMA_DTYPE), (), Topology(()), None, facts)
     write_snapshot(place, snapshot)

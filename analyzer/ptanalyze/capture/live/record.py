@@ -56,8 +56,15 @@ def rehearse(dumper: Path) -> None:
     """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
     with temporary_directory() as place:
         argv = [
-            str(dumper), "process", str(os.getpid()), "--quiet", "--retries", "0", "-o", f"{place}/tables",
-        ]  # fmt: skip
+            str(dumper),
+            "process",
+            str(os.getpid()),
+            "--quiet",
+            "--retries",
+            "0",
+            "-o",
+            f"{place}/tables",
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode in (0, 3):
         return
@@ -267,12 +274,18 @@ def finish(
     elif trace.facts["guest_base"]:
         recording.problems.append("the program's addresses were moved by the tracer")
     facts = {
-        "command": command, "tracer": tracer, "exit_status": recording.exit_status,
-        "interrupted": recording.interrupted, "ended_after_region": recording.ended,
-        "page_tables": recording.held or "not read", "freed_share": round(recording.freed, 4),
-        "started": started, "seconds": round(time.time() - started, 3),
-        "huge_pages": huge_pages() or "unknown", "trace": trace.facts,
-    }  # fmt: skip
+        "command": command,
+        "tracer": tracer,
+        "exit_status": recording.exit_status,
+        "interrupted": recording.interrupted,
+        "ended_after_region": recording.ended,
+        "page_tables": recording.held or "not read",
+        "freed_share": round(recording.freed, 4),
+        "started": started,
+        "seconds": round(time.time() - started, 3),
+        "huge_pages": huge_pages() or "unknown",
+        "trace": trace.facts,
+    }
     if untraced := {pid: name for pid, name in sorted(recording.children.items()) if pid not in followed}:
         facts["untraced_children"] = {"seen": len(untraced), "names": sorted({*untraced.values()} - {""})}
     if followed:

@@ -123,11 +123,16 @@ class Options:
     def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
         named = {
-            "roi_start_symbol": self.start_symbol, "roi_end_symbol": self.end_symbol,
-            "roi_marker": self.marker, "roi_start_access": self.start_access, "roi_accesses": self.accesses,
-            "follow_fork": self.follow_fork, "max_bytes": self.max_bytes,
-            "for_ms": math.ceil(self.seconds * 1000), "instructions": self.instructions,
-        }  # fmt: skip
+            "roi_start_symbol": self.start_symbol,
+            "roi_end_symbol": self.end_symbol,
+            "roi_marker": self.marker,
+            "roi_start_access": self.start_access,
+            "roi_accesses": self.accesses,
+            "follow_fork": self.follow_fork,
+            "max_bytes": self.max_bytes,
+            "for_ms": math.ceil(self.seconds * 1000),
+            "instructions": self.instructions,
+        }
         for key, value in named.items():
             if isinstance(value, int) and value < 0:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
