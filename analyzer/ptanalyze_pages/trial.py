@@ -3,10 +3,11 @@
 import math
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -198,27 +199,46 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
 
 
 def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Measured:
-    """Run a command to its end in turns, as it is and with huge pages made after `warm_up` seconds; its CPU
-    time from then on is measured."""
+    """Run a command to its end in turns, as it is and with huge pages made after `warm_up` seconds.
+
+    It stands still while they are made. The CPU time of the rest is compared: what the run before, as it was,
+    took in all, less what this one had used by then.
+    """
     done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
-    began = time.monotonic()
+    began, whole = time.monotonic(), 0.0
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
             program = start(stack, command, warm_up)
+            family = [program.pid, *pt.live.descendants(program.pid)]
+            for pid in family:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
             blocks = how.blocks(stack, largest(program.pid))
             if state == "huge":
                 done.blocks = blocks
                 done.made.append(blocks.collapse(blocks.all()))
             huge, done.resident = blocks.shares()
             done.share[state] = min(huge / max(done.resident, 1), 1.0)
-            before = sum(cpu_seconds(pid) for pid in (program.pid, *pt.live.descendants(program.pid)))
+            before = sum(cpu_seconds(pid) for pid in family)
+            for pid in reversed(family):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
             _, status, used = os.wait4(program.pid, 0)
             program.returncode = os.waitstatus_to_exitcode(status)
             if program.returncode:
                 raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
-            done.rates[state].append(1 / (used.ru_utime + used.ru_stime - before))
-            how.say(f"{'huge' if turn % 2 else 'as it is'}: {1 / done.rates[state][-1]:.2f} CPU seconds")
+            took = used.ru_utime + used.ru_stime
+            how.say(f"{state}: {took:.2f} CPU seconds, {took - before:.2f} then")
+            if state == "found":
+                whole = took
+            elif whole <= before:
+                raise pt.errors.PartialDataError(
+                    f"{command[0]}: nearly all was done in {warm_up:g} s: give a shorter --warm-up"
+                )
+            else:
+                done.rates["found"].append(1 / (whole - before))
+                done.rates["huge"].append(1 / (took - before))
     done.seconds = time.monotonic() - began
     return done
 

@@ -271,6 +271,8 @@ def test_command_is_run_to_its_end_in_turns(program):
     assert [len(done.rates[state]) for state in ("found", "huge")] == [2, 2] and len(done.made) == 2
     with pytest.raises(PartialDataError):
         engine.try_runs(["true"], 1.0, 1, how)
+    slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
+    assert slow.gain[1] < 2  # what runs while pages are made would count as gained
 
 
 def test_what_cannot_be_changed_is_one_line(program, monkeypatch):
