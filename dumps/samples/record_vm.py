@@ -29,7 +29,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "analyzer"), str(ROOT / "tests")]
 
 from lab import images  # noqa: E402
-from lab.guest import Guest  # noqa: E402
+from lab.machine import Guest  # noqa: E402
 from lab.nested import HOST, TRIES  # noqa: E402
 from lab.runs import a_place, boot  # noqa: E402
 from lab.touched import interleave  # noqa: E402
