@@ -6,8 +6,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -210,20 +210,14 @@ def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Me
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
             program = start(stack, command, warm_up)
-            family = [program.pid, *pt.live.descendants(program.pid)]
-            for pid in family:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            blocks = how.blocks(stack, largest(program.pid))
-            if state == "huge":
-                done.blocks = blocks
-                done.made.append(blocks.collapse(blocks.all()))
-            huge, done.resident = blocks.shares()
-            done.share[state] = min(huge / max(done.resident, 1), 1.0)
-            before = sum(cpu_seconds(pid) for pid in family)
-            for pid in reversed(family):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+            with standing_still(program.pid) as family:
+                blocks = how.blocks(stack, largest(program.pid))
+                if state == "huge":
+                    done.blocks = blocks
+                    done.made.append(blocks.collapse(blocks.all()))
+                huge, done.resident = blocks.shares()
+                done.share[state] = min(huge / max(done.resident, 1), 1.0)
+                before = sum(cpu_seconds(pid) for pid in family)
             _, status, used = os.wait4(program.pid, 0)
             program.returncode = os.waitstatus_to_exitcode(status)
             if program.returncode:
@@ -241,6 +235,26 @@ def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Me
                 done.rates["huge"].append(1 / (took - before))
     done.seconds = time.monotonic() - began
     return done
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[list[int]]:
+    """A process and its descendants (their PIDs), stopped within the block of code.
+
+    A shell continues them when its standard input ends, which it does however we end, by kill -9, too.
+    """
+    guard = ["sh", "-c", 'while read -r pid; do all="$pid $all"; done; kill -CONT $all']
+    family: list[int] = []
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(guard, 0, stdin=pipe, stderr=quiet, start_new_session=True) as shell:
+        assert shell.stdin
+        while new := [one for one in (pid, *pt.live.descendants(pid)) if one not in family]:
+            for one in new:
+                shell.stdin.write(b"%d\n" % one)
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGSTOP)
+            family += new
+        yield family
 
 
 def start(stack: ExitStack, command: Sequence[str], warm_up: float) -> "subprocess.Popen[bytes]":

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ptanalyze as pt
 from native.dumping import PROGRAMS, wait_for
 from needs import needs_root
 from ptanalyze.cli import run
@@ -273,6 +274,29 @@ def test_command_is_run_to_its_end_in_turns(program):
         engine.try_runs(["true"], 1.0, 1, how)
     slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
     assert slow.gain[1] < 2  # what runs while pages are made would count as gained
+
+
+@pytest.mark.parametrize("number", [0, *ENDS, signal.SIGKILL])
+def test_stopped_program_runs_on_however_the_tool_ends(number):
+    def state(pid):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
+        wait_for(lambda: len(pt.live.descendants(shell.pid)) == 1)
+        family = [shell.pid, *pt.live.descendants(shell.pid)]
+        tool, stopped = os.fork(), family
+        if not tool:
+            try:
+                with engine.standing_still(shell.pid) as stopped:
+                    time.sleep(600 if number else 0.5)
+                    raise UsageError(f"{stopped}")
+            finally:
+                os._exit(stopped != family)
+        assert wait_for(lambda: [state(pid) for pid in family] == ["T", "T"])
+        os.kill(tool, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(tool, 0)[1]) <= 0
+        assert wait_for(lambda: [state(pid) for pid in family] == ["S", "S"])
+        os.killpg(shell.pid, signal.SIGKILL)
 
 
 def test_what_cannot_be_changed_is_one_line(program, monkeypatch):
