@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Programs of any size with one law of accesses each, for the self-check of --stands-for: "size PATTERN MIB
- * ACCESSES THREADS". The data are touched before the marked region; half as many accesses again warm it.
+ * Programs of any size with one law of accesses each: "size PATTERN MIB ACCESSES THREADS". For the self-check of
+ * --stands-for, the data are touched before the marked region, and half as many accesses again warm it. For trials of page
+ * sizes, ACCESSES is 0: one thread goes on for ever, and prints a line for each batch of them.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -15,7 +16,7 @@
 #include "roi.h"
 
 typedef uint64_t u64;
-enum { PAGE = 512, FIXED = 4u << 20, MOST = 64 };
+enum { PAGE = 512, FIXED = 4u << 20, MOST = 64, BATCH = 1 << 14 };
 
 static u64 n, ops, *tab, *second;
 static u64 threads, sink;
@@ -47,6 +48,12 @@ static u64 stream(u64 t, u64 i, u64 *s) { /* 16 of a sweep, then one anywhere */
     u64 each = n / threads, sum = 0;
     for (u64 j = 0; j < 16; j++) sum += second[t * each + (i * 16 + j) % each];
     return sum + tab[next(s) % n];
+}
+static u64 sweep(u64 t, u64 i, u64 *s) { return tab[i % n]; }
+static u64 update(u64 t, u64 i, u64 *s) { return tab[next(s) % n] ^= i; } /* GUPS */
+static u64 follow(u64 t, u64 i, u64 *s) { /* one random cycle through all lines: each read waits for the last */
+    static u64 at;
+    return at = tab[at];
 }
 static u64 fixed(u64 t, u64 i, u64 *s) { /* a table of 32 MiB beside one that grows */
     u64 sum = 0;
@@ -114,7 +121,7 @@ static const struct {
 } PATTERNS[] = {{"hash", hash, 0},   {"binary", binary, 0},   {"stream", stream, 1}, {"fixed", fixed, 2},
                 {"zipf", zipf, 0},   {"tree", tree, 0},       {"chase", chase, 0},   {"graph", graph, 0},
                 {"join", join, 1},   {"section", section, 0}, {"swap", swap, 0},     {"own", own, 0},
-                {"window", window, 0}};
+                {"window", window, 0}, {"sweep", sweep, 0},     {"update", update, 0}, {"follow", follow, 0}};
 static u64 (*look)(u64, u64, u64 *);
 
 static void *worker(void *number) {
@@ -134,9 +141,27 @@ static void *worker(void *number) {
 static u64 *array(u64 words) {
     u64 *at = mmap(0, words * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) exit(2);
-    madvise(at, words * 8, MADV_NOHUGEPAGE);
+    if (ops) madvise(at, words * 8, MADV_NOHUGEPAGE);
     for (u64 i = 0; i < words; i += PAGE) at[i] = i;
     return at;
+}
+
+static void chain(void) {
+    u64 s = 1;
+    for (u64 i = 0; i < n; i += 8) tab[i] = i;
+    for (u64 i = n / 8 - 1; i; i--) {
+        u64 j = next(&s) % i * 8, was = tab[i * 8];
+        tab[i * 8] = tab[j], tab[j] = was;
+    }
+}
+
+static void for_ever(void) {
+    u64 s = 1, sum = 0;
+    puts("ready");
+    for (u64 i = 0;; i++) {
+        sum += look(0, i, &s);
+        if (i % BATCH == 0) puts(sum ? "on" : "of"), fflush(stdout);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -151,7 +176,9 @@ int main(int argc, char **argv) {
     if (look == binary || look == section)
         for (u64 i = 0; i < n; i++) tab[i] = i;
     mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* else two arrays may be one VMA */
+    if (look == follow) chain();
     if (two) second = array(two == 1 ? n : FIXED);
+    if (!ops) for_ever();
     pthread_barrier_init(&together, 0, (unsigned)threads);
     for (u64 t = 1; t < threads; t++) pthread_create(&other[t], 0, worker, (void *)t);
     worker(0);
