@@ -13,10 +13,10 @@ from ptanalyze_law.prior import ratio, runs
 
 from .bench import Bench
 from .row import Row, published
-from .script import CROWDED, THREADS, Work, allocations, calls, guarded_store, web_server
-from .wide import alone, footprint, gib, loading, migrated, sharing, traversal
+from .script import CROWDED, THREADS, Work, allocations, calls, web_server
+from .wide import alone, footprint, loading, migrated, sharing, traversal
 
-# Hydra, Figures 1, 2, 10: system calls alone and among spinning threads.
+# Hydra, Figures 1, 10: system calls alone and among spinning threads.
 
 PAPER = published("hydra")
 SLOWER_CALL = 3  # section 1: mprotect of Linux 6.5.7 takes about 3 times as long as that of 4.17
@@ -41,13 +41,6 @@ def newer_kernel() -> float:
     return calls("mprotect", CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
 
 
-def figure_2(bench: Bench) -> Iterator[Row]:
-    """mprotect with local and remote spinning threads."""
-    near, far = (replayed("mprotect", (2, 1)), replayed("mprotect", (1, 2)))
-    base = replayed("mprotect", (1, 1))["linux"]
-    yield PAPER.row("remote-spinners", (far["linux"] - base) / 7 / (near["linux"] - base))
-
-
 def figure_10(bench: Bench) -> Iterator[Row]:
     """munmap of one page."""
     alone, crowded = replayed("munmap"), replayed("munmap", CROWDED)
@@ -56,10 +49,9 @@ def figure_10(bench: Bench) -> Iterator[Row]:
     yield PAPER.row("munmap-mitosis-alone", alone["mitosis"] / alone["linux"])
 
 
-# Hydra, Figures 11 to 14: allocators, a web server, a key-value store.
+# Hydra, Figures 11 to 13: allocators, a web server.
 
 ON = (1, 2, 4, 8)  # sockets, a thread each
-REQUEST_NS = pt.Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests per second and thread
 
 malloc = cache(allocations)
 
@@ -106,30 +98,13 @@ def gain(work: dict[str, Work], design: str) -> float:
     return work["linux"].ns(THREADS[-1]) / work[design].ns(THREADS[-1])
 
 
-def figure_14(bench: Bench) -> Iterator[Row]:
-    """Key-value store: data guarded by mprotect."""
-    least, most = (PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most"))
-    yield PAPER.row("store-hydra", store_gain(guarded_store(False), guarded_store(True), least, most))
-
-
-def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> pt.Interval:
-    """Throughput of Hydra over Linux when a share `least` to `most` of shootdowns is saved."""
-    linux = shared["linux"].busy
-
-    def at(own: float, saved: float) -> float:
-        return (own + linux) / (own + (1 - saved) * shared["hydra"].busy + saved * private["hydra"].busy)
-
-    return pt.Interval(
-        at(REQUEST_NS.high, least), at(REQUEST_NS.middle, (least + most) / 2), at(REQUEST_NS.low, most)
-    )
-
-
 # Hydra, Figures 6, 7, 8: the price of laziness, migration, loading and execution.
 
 WIDE = {"low": "I", "middle": "F-A", "high": "F"}  # Mitosis, Figure 9: configurations without and with +M
 FOUR_SOCKETS = 0.75 * (580 / 280 - 1)  # remote share times stretch: 280 cycles local, 580 remote (Mitosis)
 ENTRIES = 512  # of a table page: a single page table has 1 / 512 of the bytes that it maps
 EXECUTION = 300.0  # s, section 5.5
+CANNEAL, CANNEAL_TABLES = 110, 0.32  # GB of data (Table 3), of page tables under Hydra (Table 4)
 
 
 def figure_6(bench: Bench) -> Iterator[Row]:
@@ -168,32 +143,13 @@ def eight_sockets(name: str) -> float:
 def laziness() -> float:
     """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
     machine = pt.load_machine("hydra-haswell")
-    results = footprint(PROGRAMS["Canneal"], shared_by("Canneal"))
+    results = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, CANNEAL_TABLES))
     lazy = results["hydra"].management_cycles - results["linux"].management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)
 
 
-# Hydra, Table 4: footprints. Each socket of XSBench has all page tables (section 5.2): no prediction.
-
-PROGRAMS = {"Graph500": 160, "Btree": 110, "HashJoin": 145, "Canneal": 110}  # GB, Table 3
-
-
-def table_4(bench: Bench) -> Iterator[Row]:
-    """Page tables under Hydra, a replay at full size that touches each leaf table once."""
-    for program, gigabytes in PROGRAMS.items():
-        share = shared_by(program)
-        ours = gib(footprint(gigabytes, share)["hydra"])
-        yield PAPER.row(f"{program.lower()}-hydra", ours, share=100 * share)
-
-
-def shared_by(program: str) -> float:
-    """Part of the leaf tables that each other socket has, from the published bytes."""
-    return sharing(PROGRAMS[program] / ENTRIES, PAPER[f"{program.lower()}-hydra"].value)
-
-
 FIGURES = {
     "Figure 1": figure_1,
-    "Figure 2": figure_2,
     "Figure 6": figure_6,
     "Figure 7": figure_7,
     "Figure 8": figure_8,
@@ -201,6 +157,4 @@ FIGURES = {
     "Figure 11": figure_11,
     "Figure 12": figure_12,
     "Figure 13": figure_13,
-    "Figure 14": figure_14,
-    "Table 4": table_4,
 }

@@ -34,9 +34,6 @@ def section_3(bench: Bench) -> Iterator[Row]:
 def table_1(bench: Bench) -> Iterator[Row]:
     """pagerank scattered by stress-ng, which is then stopped, over pagerank alone."""
     alone, stress = counts(bench, ALONE), counts(bench, BESIDE_STRESS)
-    share = exposed()
-    time = 1 + share * (stress["walk_cycles"] / alone["walk_cycles"] - 1)
-    yield PAPER.row("time", time, share=100 * share)
     for name, column in MEASURES.items():
         yield PAPER.row(name, stress[column] / alone[column])
     yield PAPER.row("scattered-change", BESIDE_STRESS / ALONE)
@@ -47,9 +44,6 @@ def table_4(bench: Bench) -> Iterator[Row]:
     before, after = counts(bench, BESIDE_OBJDET), counts(bench, BESIDE_OBJDET, "ptemagnet")
     yield PAPER.row("objdet-scattered", lines_of(graph(bench).scattered(BESIDE_OBJDET)))
     yield PAPER.row("objdet-repaired", repaired(bench))
-    share, more = exposed(), before["walk_cycles"] / counts(bench, ALONE)["walk_cycles"]
-    time = 1 + share * more / (1 + share * (more - 1)) * (PAPER["objdet-walk-cycles"].value - 1)
-    yield PAPER.row("objdet-time", time)
     for name, column in MEASURES.items():
         yield PAPER.row(f"objdet-{name}", after[column] / before[column])
 
@@ -73,11 +67,6 @@ def counts(bench: Bench, lines: float, policy: str = "linux") -> dict[str, Any]:
 
 def repaired(bench: Bench) -> float:
     return float(graph(bench).replayed(BESIDE_OBJDET)["ptemagnet"].facts["ept_lines_per_gpt_line_after"])
-
-
-def exposed() -> float:
-    """Share of the run time alone that is walk cycles, from both changes of Table 1."""
-    return (PAPER["time"].value - 1) / (PAPER["walk-cycles"].value - 1)
 
 
 FIGURES = {

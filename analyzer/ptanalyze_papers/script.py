@@ -325,7 +325,7 @@ def allocations(sockets: int, stateful: bool, touched: bool = True) -> dict[str,
     return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
 
 
-# Servers that change their mappings with every request (Hydra, sections 5.6.3 and 5.6.4).
+# A server that changes its mappings with every request (Hydra, section 5.6.3).
 
 SOCKETS = 4  # with threads
 ROUNDS = 4
@@ -358,29 +358,6 @@ def web_server(threads: int) -> dict[str, tuple[Work, float]]:
         name: (work(before, after, requests, ghz), (after.count("ipis") - before.count("ipis")) / requests)
         for name, (before, after) in script.before_and_after(DESIGNS).items()
     }
-
-
-def guarded_store(shared: bool) -> dict[str, Work]:
-    """{design: Work} per request of a store whose process has two threads on two sockets (section 5.6.4).
-
-    Data are made accessible and inaccessible again around each critical section.
-    shared  both threads have touched the data's leaf tables, otherwise only the thread itself
-    """
-    script = Script([0, 1])
-    for thread in (0, 1):
-        script.mmap(thread, BASE + thread * REGION, REGION)
-        for other in (thread, 1 - thread) if shared else (thread,):
-            script.touch(other, BASE + thread * REGION + np.arange(REGION))
-        script.mprotect(thread, BASE + thread * REGION, REGION)
-    script.mark()
-    for slot in range(ROUNDS):
-        for thread in (0, 1):
-            at = BASE + thread * REGION + slot
-            script.mprotect(thread, at, 1, prot=3)
-            script.touch(thread, at)
-            script.mprotect(thread, at, 1)
-    ghz, done = pt.load_machine("hydra-haswell").ghz, 2 * ROUNDS
-    return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}
 
 
 # Cost of a system call of a micro-benchmark, from counts of its changes.

@@ -306,7 +306,3 @@ def spread(pages: np.ndarray, share: float) -> np.ndarray:
 def sharing(single: float, hydra: float) -> float:
     """Part of the leaf tables that each other socket has, from the bytes of a single copy and under Hydra."""
     return (hydra / single - 1) / (FOOTPRINTS_SOCKETS - 1)
-
-
-def gib(result: pt.Result) -> float:
-    return result.pages["guest"] * PAGE / GIB

@@ -288,12 +288,6 @@ def test_scattering_costs_reads_of_the_ept_and_hardly_any_of_the_gpt(workshop):
     assert stress["guest_reads_per_walk"] == alone["guest_reads_per_walk"]
 
 
-def test_time_follows_the_published_walk_cycles_and_their_exposure(workshop):
-    assert ptemagnet.exposed() == pytest.approx(0.11 / 0.61)
-    (time,) = (row for row in ptemagnet.table_4(workshop) if row.name == "objdet-time")
-    assert 1 - 0.17 * 0.11 / 0.61 > time.ours.middle > 1 - 0.17 * 0.11 / 0.61 * 1.5
-
-
 # Programs of the ports, predicted from small traces.
 
 
