@@ -24,6 +24,7 @@ from .assumed import (
     shared_time,
     threads_per_core,
 )
+from .calibration_file import check_pair
 from .closed_forms import exposed_share, most_sharing, sharing, waited_cycles, waiting_of
 
 if TYPE_CHECKING:
@@ -485,7 +486,7 @@ def calibrate_runs(
         found = replace(found, flags=(*found.flags, *waiting(local, busy), *crowded(base, busy, machine)))
     else:
         check_run("remote", remote, PER_CORE)
-        pt.law.check_pair(local, remote, where, base)
+        check_pair(local, remote, where, base)
         files, ghz = sources or {}, pt.load_machine(machine_name(machine)).ghz
         names = files.get("local", "local run"), files.get("remote", "remote run")
         odd = suspicious(local, remote, where, alone) if base is None else []

@@ -134,6 +134,7 @@ def command(
     """
     import msgspec
 
+    from .calibration_file import read_calibration
     from .run_time import calibrate, predictions, predictions_frame
 
     if (calibration_file is None) == (not any([*run.values(), output_file])):
@@ -141,9 +142,7 @@ def command(
             "calibrate: give either a CALIBRATION.toml, or --local with perf stat output (or --seconds) and "
             "what belongs to that run"
         )
-    calibration = (
-        calibrate(**run) if calibration_file is None else pt.measured.read_calibration(calibration_file)
-    )
+    calibration = calibrate(**run) if calibration_file is None else read_calibration(calibration_file)
     runs = predictions(calibration, placements or None, walk_cycles)
     warnings = [*calibration.flags, *(prediction.doubt for prediction in runs if prediction.doubt)]
 

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 import ptanalyze as pt
 
+from .calibration_file import read_calibration
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -120,7 +122,7 @@ def predict(
     run with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
     cost/law.py; attrs["findings"] are its assumptions.
     """
-    known = cast("pt.law.Calibration", pt.analysis.calibration_of(calibration))
+    known = calibration if isinstance(calibration, pt.law.Calibration) else read_calibration(calibration)
     return predictions_frame(known, predictions(known, placements, walk_cycles))
 
 

@@ -17,9 +17,9 @@ from ptanalyze.core.machine import Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.counts import DRAM, LLC, STEADY
 from ptanalyze.cost.law import MeasuredRun as Run
-from ptanalyze.cost.law import PageTrial, outside_cycles, placement
+from ptanalyze.cost.law import outside_cycles, placement
 from ptanalyze.cost.price import Law
-from ptanalyze.formats.measured import read_calibration, read_measured, write_calibration, write_machine
+from ptanalyze.formats.measured import write_calibration, write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze_law.assumed import LEAST_WAIT, FittedPrior, exposed_prior
 from ptanalyze_law.calibrate import (
@@ -32,6 +32,7 @@ from ptanalyze_law.calibrate import (
     waiting_shares,
     weighed,
 )
+from ptanalyze_law.calibration_file import read_calibration
 from ptanalyze_law.closed_forms import run_cycles
 from ptanalyze_law.prior import STRETCH, runs
 from replay_cases import HEAP, counts_of, priced
@@ -724,53 +725,4 @@ def test_a_wrong_calibration_file_is_refused_by_field(tmp_path, old, new, why):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(CaptureError, match=why) as refused:
         read_calibration(path)
-    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
-
-
-TRIAL = PageTrial(
-    program="redis-server",
-    kernel="6.18.0",
-    cpu="a CPU",
-    date="2026-11-28",
-    figure="system calls per CPU second",
-    gain=Interval(1.49, 1.52, 1.55),
-    contiguous=Interval(1.08, 1.11, 1.13),
-    pairs=6,
-    seconds=61.5,
-    blocks=473,
-    resident_bytes=1 << 30,
-    huge_share_found=0.0,
-    huge_share_huge=0.97,
-    refused={"EINVAL": 114},
-)
-
-
-def test_a_trial_of_page_sizes_is_kept_beside(tmp_path):
-    path = kept(tmp_path, TRIAL)
-    assert read_measured(path) == TRIAL
-    with pytest.raises(CaptureError, match=r"kind = page size: .*whatif CAPTURE --calibration"):
-        read_calibration(path)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ('kind = "page size"', 'kind = "x"', "kind = x: expected page size"),
-        ("low = 1.49", "low = 1.53", "gain = 1.53, 1.52, 1.55: expected low, middle, high"),
-        ("low = 1.08", "low = 0.0", "contiguous = 0, 1.11, 1.13"),
-        ("high = 1.55", "high = inf", "gain = 1.49, 1.52, inf"),
-        ("huge_share_huge = 0.97", "huge_share_huge = 97.0", "huge_share_huge = 97.0: must be at most 1"),
-        ("pairs = 6", "pairs = 0", "pairs = 0: must be at least 1"),
-        ("EINVAL = 114", "EINVAL = -1", "refused"),
-        ("blocks = 473\n", "", "blocks: missing"),
-        ("blocks = 473", "blocks = 473\nwalkers = 2.0", "walkers: no such field"),
-    ],
-)
-def test_a_damaged_trial_names_file_and_field(tmp_path, old, new, why):
-    path = kept(tmp_path, TRIAL)
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(CaptureError, match=why) as refused:
-        read_measured(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)

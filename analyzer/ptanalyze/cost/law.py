@@ -224,39 +224,6 @@ def _share(parts: re.Match[str], name: str) -> float:
 # Coefficients of the run-time law for a program on a machine, to predict any placement.
 
 
-NEAR = 0.05  # of a table: what remote shares of two runs must differ by, to divide by it
-WHOLE = 100.0  # seconds or cycles: shown without a fraction
-
-
-def check_pair(
-    local: MeasuredRun, remote: MeasuredRun, where: Placement, base: Placement | None = None
-) -> None:
-    """UsageError where the runs have no time in common, are at one placement, or the one with more remote
-    tables was not slower."""
-    clocks = [c for c in ("seconds", "cycles") if getattr(local, c) and getattr(remote, c)]
-    if not clocks:
-        raise UsageError("remote run: cycles of one run and seconds of the other: give the same of both")
-    here, there = (0.0 if at is None else _far(at) for at in (base, where))
-    if abs(here - there) < NEAR:
-        also = "all tables are local" if not there else "its tables are as remote as the local run's"
-        raise UsageError(f"placement {where.name}: {also}; a second run needs other remote shares")
-    if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
-        clock, side = clocks[-1], "above" if there > here else "below"
-        raise UsageError(
-            f"remote run: {clock} = {_shown(getattr(remote, clock))}: not {side} the local run's "
-            f"{_shown(getattr(local, clock))}: is it {where.name}, or are the files swapped?"
-        )
-
-
-def _shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= WHOLE else f"{value:.4g}"
-
-
-def _far(where: Placement) -> float:
-    """A number that grows with the remote share of either table and with load."""
-    return sum(share * (0 if state == LOCAL else 1 + (state != "remote")) for state, share in where.tables())
-
-
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Made by ptanalyze_law.calibrate, kept by formats/measured.py, used by ptanalyze_law.predict.
 

@@ -11,7 +11,7 @@ from ..core.interval import Interval
 from ..core.machine import Machine
 from ..core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ..cost.law import LEAST as LEAST_MEASURED
-from ..cost.law import RATIOS, Calibration, MeasuredRun, PageTrial, check_pair, impossible, placement
+from ..cost.law import RATIOS, Calibration, MeasuredRun, PageTrial, impossible, placement
 from .atomic import atomic_write
 from .text_output import toml
 
@@ -102,23 +102,6 @@ def _check(path: str | PathLike[str], record: Calibration) -> None:
         name = getattr(record, field)
         if name is not None and not _fits(name, record.native):
             raise InputError(path, field, name, "does not fit the rest of the file")
-    _check_pair(path, record)
-
-
-def _check_pair(path: str | PathLike[str], record: Calibration) -> None:
-    """One run needs its counters; two need a time in common and different placements."""
-    local, remote = record.local, record.remote
-    if remote is None:
-        if None in (record.exposed, record.dram_share, local.walk, local.cycles):
-            why = "one run is not enough without its cycles, walk cycles, exposed and dram_share"
-            raise InputError(path, "remote", None, why)
-        return
-    try:
-        check_pair(
-            local, remote, placement(record.placement or ""), placement(record.at) if record.at else None
-        )
-    except UsageError as error:
-        raise InputError(path, "remote", record.placement, str(error)) from None
 
 
 def _fits(name: str, native: bool) -> bool:
