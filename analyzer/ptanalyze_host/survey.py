@@ -94,6 +94,11 @@ class Surveyed:
         return f"its threads run on node {run}, its tables are on node {on}"
 
     @property
+    def mostly_small(self) -> bool:
+        """Whether 4 KiB pages map most of its memory, more of it than caches hold the entries of."""
+        return sum(self.leaf.values()) >= FEW and 2 * self.huge_bytes < self.rss_bytes
+
+    @property
     def ideal_saves(self) -> float | None:
         """Most of its run time that local tables can save: all cycles of walks with a remote leaf table.
 

@@ -168,8 +168,10 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.col
         said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
         most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
         steps = measured(most) if most else {}
+        steps |= tried(found)
     elif found:
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
+        steps = tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
     below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
     yield pt.columns.Section("Page tables of this host", rows(found[:top], nodes), below)
@@ -198,6 +200,15 @@ def measured(one: Surveyed) -> dict[str, str]:
         f"sample {called(one)}": f"sudo {pt.errors.this_program()} record -p {one.pid} --for 10s -o {out}",
         "then": f"{pt.errors.program()} advise {out}",
     }
+
+
+def tried(found: Sequence[Surveyed]) -> dict[str, str]:
+    """What huge pages give the first whose page size may matter and can be changed."""
+    for one in found:
+        if one.mostly_small and one.kind != "vm" and not pt.live.keeps_page_size(one.pid):
+            line = f"sudo {pt.errors.this_program()} trial --pages -p {one.pid}"
+            return {f"huge pages of {called(one)}": line}
+    return {}
 
 
 PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node

@@ -276,14 +276,10 @@ class Blocks:
 
 def refuse(pid: int) -> None:
     """UsageError where nothing can be changed."""
-    release = os.uname().release
-    if tuple(map(int, re.findall(r"\d+", release)[:2])) < (6, 1):
-        raise pt.UsageError(f"Linux {release} makes no huge pages of another process; it needs 6.1")
+    if why := pt.live.keeps_page_size(pid):
+        raise pt.UsageError(why)
     if os.geteuid():
         raise pt.UsageError("page sizes of a process: needs root: run it with sudo")
-    with suppress(OSError):
-        if re.search(r"^THP_enabled:\s+0", (pt.live.shown(pid) / "status").read_text(errors="replace"), re.M):
-            raise pt.UsageError(f"{pt.live.called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)")
 
 
 # As found: in a file, for after a kill -9, and at the end of a block of code.

@@ -132,7 +132,6 @@ def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None
     with undone(blocks, kept=True):
         made = blocks.collapse(chosen)
     yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory, which stays"
-    yield f"longest call   {1000 * blocks.longest:.1f} ms"
     yield from left_and_refused(blocks)
     yield f"as found again: {program} --undo"
 

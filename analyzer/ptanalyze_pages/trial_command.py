@@ -229,19 +229,23 @@ def lines_of(done: Measured) -> list[str]:
         lines.append(line(again, "as found again", "small ones in contiguous frames", windows))
     lines.append(f"figure         {done.figure}; {done.ended}")
     if done.thrown:
-        lines.append(f"thrown away    {pt.errors.plural(done.thrown, 'window')}: pages changed by themselves")
+        windows = pt.errors.plural(done.thrown, "window")
+        lines.append(f"thrown away    {windows}: pages changed by themselves, by khugepaged for one")
     if blocks:
         lines += [
             f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
-            f"{pt.errors.size_in_words(blocks.most_added)} added; "
-            f"longest call {1000 * blocks.longest:.1f} ms",
+            f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks),
         ]
     return lines
 
 
 def left_and_refused(blocks: Blocks) -> list[str]:
+    """What was not done, after how long a thread of the process may have waited: memory is locked inside of
+    calls alone, and readers that wait get it before the next (madvise_collapse, rwsem_mark_wake of Linux)."""
+    wait = f"longest wait   {1000 * blocks.longest:.1f} ms at most: the longest call"
     return [
+        *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
         *(f"left alone     {count:,} blocks: {why}" for why, count in blocks.left.most_common()),
         *(
             f"refused        {count:,} blocks, all turns: {why}"

@@ -47,9 +47,9 @@ class Areas:
         words = process.stdout.readline().split()[1:]
         self.at = {name: int(address, 16) for name, address in (word.split("=") for word in words)}
 
-    def added(self):
-        """What its threads have added; whatever was written is there."""
-        self.process.stdin.write("?")
+    def added(self, first="?"):
+        """What its threads have added; whatever was written is there. first: f forks a child, e ends it."""
+        self.process.stdin.write(first)
         self.process.stdin.flush()
         wrong, added = (int(word.split("=")[1]) for word in self.process.stdout.readline().split())
         assert wrong == 0
@@ -200,7 +200,7 @@ def test_ended_at_any_moment_it_leaves_a_correct_process(program, number):
     """Small again, too, where the tool can still do it."""
     chance = random.Random(os.getpid() + number)
     with running(program, 1) as one:
-        for _ in range(3):
+        for _ in range(8):
             tool = turning(one.pid)
             time.sleep(chance.uniform(0, 0.1))
             os.kill(tool, number)
@@ -233,6 +233,51 @@ def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
         assert "4 blocks: locked" in capsys.readouterr().out
         assert run(["hugepages", pid, "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
         assert run(["hugepages", "lookup", "--yes"]) == 2
+
+
+def test_memory_shared_after_a_fork_is_left_alone(program):
+    with running(program) as one, pages_of(one.pid) as pages:
+        pages.collapse(np.array([0]))
+        one.added("f")
+        assert pages.collapse(pages.all()) == 0
+        assert pages.refused == {"shared with another process": BLOCKS} and huge_areas(one.pid)
+        with ExitStack() as stack, pytest.raises(UsageError, match="shared with another process"):
+            Blocks(stack, one.pid)
+        assert pages.restore() == 1  # it stays huge
+        one.added("e")
+        assert pages.restore() == 0 and not huge_areas(one.pid)
+        assert pages.collapse(pages.all()) == BLOCKS
+        one.added()
+
+
+@contextmanager
+def khugepaged(**settings):
+    """Other settings of transparent huge pages; a shell sets them back even if this process is killed."""
+    place = Path("/sys/kernel/mm/transparent_hugepage")
+    files = [place / ("" if name == "enabled" else "khugepaged") / name for name in settings]
+    were = [re.sub(r".*\[|\].*", "", file.read_text().strip()) for file in files]
+    back = "".join(f"echo {value} > {file}\n" for file, value in zip(files, were, strict=True))
+    with subprocess.Popen(
+        ["sh", "-c", f"read -r end\n{back}"], stdin=subprocess.PIPE, start_new_session=True
+    ):
+        for file, value in zip(files, settings.values(), strict=True):
+            file.write_text(str(value))
+        yield
+
+
+def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
+    class Slow:
+        def rate(self, seconds):
+            wait_for(lambda: huge_areas(one.pid).get(one.at["full"], 0) >= AREA / 2, seconds)
+            return 1.0
+
+    settings = {"enabled": "always", "scan_sleep_millisecs": 20, "alloc_sleep_millisecs": 20}
+    with khugepaged(**settings), running(program) as one, pages_of(one.pid) as pages:
+        done, how = Measured(""), engine.How(seconds=60, limit=1)
+        assert huge_areas(one.pid)
+        pages.split(pages.all())
+        engine.several(pages, Slow(), done, "split", how.seconds, how.limit)
+        assert done.thrown >= 1
 
 
 def test_two_signals_undo_as_one(program):
@@ -297,6 +342,20 @@ def test_stopped_program_runs_on_however_the_tool_ends(number):
         assert os.waitstatus_to_exitcode(os.waitpid(tool, 0)[1]) <= 0
         assert wait_for(lambda: [state(pid) for pid in family] == ["S", "S"])
         os.killpg(shell.pid, signal.SIGKILL)
+
+
+def test_advice_on_a_dump_of_a_process_that_still_runs_names_the_trial(program, tmp_path, capsys):
+    with running(program, 1) as one:
+        assert run(["record", "-p", str(one.pid), "--for", "300ms", "-o", str(tmp_path / "c")]) == 0
+        facts = pt.load(tmp_path / "c").snapshot.facts
+        assert pt.live.still_runs(facts) == one.pid
+        assert not pt.live.still_runs(facts | {"process_s": facts["process_s"] + 9})
+        assert not pt.live.still_runs({"pid": one.pid})
+        capsys.readouterr()
+        assert run(["advise", str(tmp_path / "c")]) == 0
+        assert f"trial --pages -p {one.pid}" in capsys.readouterr().out
+    assert not pt.live.still_runs(facts)
+    assert run(["advise", str(tmp_path / "c")]) == 0 and "--pages" not in capsys.readouterr().out
 
 
 def test_what_cannot_be_changed_is_one_line(program, monkeypatch):

@@ -131,6 +131,20 @@ def said_of(found, nodes=2):
     return [str(line) for section in view(found, 20, nodes) for line in section.lines]
 
 
+def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkeypatch):
+    many, big = {0: survey.FEW}, 1 << 30
+    huge, vm = surveyed(pid=5, leaf=many, huge_bytes=big), surveyed(pid=6, leaf=many, kind="vm")
+    off, mine = surveyed(pid=8, leaf=many, rss_bytes=big), surveyed(pid=9, leaf=many, rss_bytes=big)
+    monkeypatch.setattr("ptanalyze.live.keeps_page_size", lambda pid: "off" if pid == 8 else "")
+    found = [huge, vm, surveyed(), off, mine]
+    for nodes, on in (1, {0: 1.0}), (2, {0: 1.0}):
+        steps = [
+            line for line in said_of([replace(one, runs=on, leaf={0: one.leaf[0]}) for one in found], nodes)
+        ]
+        assert [line for line in steps if "--pages" in line] == [steps[-1]] and "-p 9" in steps[-1]
+    assert not any("--pages" in line for line in said_of(found[:4], 1))
+
+
 def test_a_host_is_surveyed_once_a_second_at_most(capsys):
     assert run(["survey", "--watch", "999ms"]) == 2
     assert "give 1s or more" in capsys.readouterr().err

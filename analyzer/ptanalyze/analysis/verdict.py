@@ -235,6 +235,7 @@ PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET = "thp", "ept-reset"
+HUGE_UNKNOWN = {"huge-pages", "beyond", "walks-uncounted", "walks-spared"}  # codes of notes
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
@@ -303,6 +304,11 @@ class Verdict(NamedTuple):
     def kind(self) -> str:
         """PAGES, TABLES, DATA, SERVER, PERHAPS, NOTHING, UNKNOWN or SINGLE, a node; "" no run times."""
         return self.limit.code.partition("-")[0] if self.limit else ""
+
+    @property
+    def of_page_size(self) -> bool:
+        """Whether page size limits the run, or what huge pages give is not known."""
+        return self.kind == PAGES or not HUGE_UNKNOWN.isdisjoint(note.code for note in self.notes)
 
     @property
     def answer(self) -> str:

@@ -50,6 +50,7 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.setup import asked_of_processes
+    from ..capture.live import keeps_page_size, still_runs
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar
     from ..show.whatif import further
@@ -60,7 +61,9 @@ def command(
         advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)
-    steps = further(capture, advised.base, options["calibration"] is not None, True)
+    pid = still_runs(opened.snapshot.facts) if advised.verdict.of_page_size else None
+    trial = None if pid is None or keeps_page_size(pid) else pid
+    steps = further(capture, advised.base, options["calibration"] is not None, True, trial)
     output.emit(
         "advise",
         lambda: advised.frame,

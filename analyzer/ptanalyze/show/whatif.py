@@ -197,10 +197,18 @@ def earned(row: Mapping[str, Any]) -> str:
     return show_duration(seconds) if when == "later" and seconds else when
 
 
-def further(capture: str | None, base: Result, calibrated: bool, ranked: bool = False) -> Section:
-    """What to type next; base: the baseline's Result; ranked: after advise."""
+def further(
+    capture: str | None, base: Result, calibrated: bool, ranked: bool = False, pid: int | None = None
+) -> Section:
+    """What to type next.
+
+    base    the baseline's Result; ranked: after advise
+    pid     of a process whose page size is the answer, or may be, and can be changed
+    """
     named = f" {shlex.quote(capture)}" if capture else ""
     this, steps = program(), {"full": "the same with --full"}
+    if pid is not None:
+        steps["pages"] = f"sudo {this_program()} trial --pages -p {pid}"
     if not ranked:
         steps["advise"] = f"{this} advise{named}"
     steps["report"] = f"{this} report{named}"

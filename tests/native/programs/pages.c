@@ -3,6 +3,7 @@
  * Areas of 8 MiB that a trial of page sizes may change (full) or must leave alone: half (every second page is there),
  * locked, nohuge, shared (with a child). Prints "ready NAME=ADDRESS ..."; after each byte on standard input it makes
  * 1,000 system calls and prints how many words of all areas are not as they were written, and how much was added since.
+ * The byte f forks a child first, as a server that saves its memory does; e ends it.
  *
  * pages WRITERS            so many threads add to words of `full`, and count what they add
  * pages - MILLIONS         so many million accesses of `full`, and ends
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -72,6 +74,18 @@ static uint64_t sum_wrong(uint64_t *all)
 	return sum - *all;
 }
 
+static pid_t child(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
 int main(int count, char **arguments)
 {
 	for (int i = 0; i < AREAS; i++) {
@@ -90,11 +104,7 @@ int main(int count, char **arguments)
 			sum += areas[FULL][(at >> 33) % (BYTES / 8)];
 		return sum == 1;
 	}
-	if (!fork()) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			pause();
-	}
+	child();
 	for (int i = 0; i < AREAS; i++)
 		if (i != SHARED)
 			each(i, 1);
@@ -110,7 +120,15 @@ int main(int count, char **arguments)
 		printf(" %s=%#lx", names[i], (unsigned long)areas[i]);
 	printf("\n");
 	fflush(stdout);
-	while (getchar() != EOF) {
+	pid_t saving = 0;
+
+	for (int said; (said = getchar()) != EOF;) {
+		if (said == 'f')
+			saving = child();
+		if (said == 'e') {
+			kill(saving, SIGKILL);
+			waitpid(saving, NULL, 0);
+		}
 		uint64_t all, wrong = sum_wrong(&all);
 
 		for (int i = 0; i < 1000; i++)

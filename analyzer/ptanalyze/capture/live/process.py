@@ -3,14 +3,18 @@
 import os
 import re
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 
 LONGEST = 4096  # bytes of a command line that are kept
+STEPPED = 2.0  # seconds by which the clock may have been set meanwhile
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 
@@ -96,6 +100,31 @@ def huge_pages() -> str | None:
             chosen = re.search(r"\[(\w+)\]", file.read_text())
             if chosen and chosen[1] != "inherit":
                 return chosen[1]
+    return None
+
+
+def keeps_page_size(pid: int) -> str:
+    """Why no page size of a process can be changed from outside, by process_madvise; "" if root can do it."""
+    release = os.uname().release
+    if tuple(map(int, re.findall(r"\d+", release)[:2])) < (6, 1):
+        return f"Linux {release} makes no huge pages of another process; it needs 6.1"
+    with suppress(OSError):
+        if re.search(r"^THP_enabled:\s+0", (shown(pid) / "status").read_text(errors="replace"), re.M):
+            return f"{called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)"
+    return ""
+
+
+def still_runs(facts: Mapping[str, Any]) -> int | None:
+    """PID of a dumped process, None unless it runs here still: one with this number, of the same age.
+
+    facts   of its dump: "pid", "time", and "process_s", the seconds for which it had run then
+    """
+    with suppress(OSError, KeyError, TypeError, ValueError):
+        born = datetime.fromisoformat(facts["time"]).timestamp() - facts["process_s"]
+        up, fields = float(Path("/proc/uptime").read_text().split()[0]), stat_fields(shown(facts["pid"]))
+        starts = time.time() - up + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        if abs(starts - born) < STEPPED and fields[0] not in "ZX":
+            return int(facts["pid"])
     return None
 
 
