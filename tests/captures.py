@@ -11,9 +11,11 @@ import numpy as np
 from naive.strip import REACH, keep
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import bundled
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
+from ptanalyze.cost.law import PageTrial
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, SINGLE, VERSION
 from ptanalyze.formats.record import MANIFEST, read_manifest, seal
@@ -316,3 +318,24 @@ def hostile_copy(source, target):
     kind = read_manifest(target).kind
     seal(target, kind, {"command": EVIL, EVIL: EVIL, "trace": EVIL, "list": [EVIL]})
     return target
+
+
+# A record of a trial of page sizes.
+
+TRIAL = PageTrial(
+    program="redis-server",
+    kernel="6.18.0",
+    cpu="a CPU",
+    date="2026-11-28",
+    nodes=2,
+    figure="system calls per CPU second",
+    gain=Interval(1.49, 1.52, 1.55),
+    contiguous=Interval(1.08, 1.11, 1.13),
+    pairs=6,
+    seconds=61.5,
+    blocks=473,
+    resident_bytes=1 << 30,
+    huge_share_found=0.0,
+    huge_share_huge=0.97,
+    refused={"EINVAL": 114},
+)

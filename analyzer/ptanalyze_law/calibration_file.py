@@ -10,7 +10,10 @@ WHOLE = 100.0  # seconds or cycles: shown without a fraction
 
 def read_calibration(path: pt.formats.PathLike) -> pt.law.Calibration:
     """Calibration of a file; InputError where its runs do not tell placements, or for a page-size trial."""
-    record = pt.measured.read_calibration(path)
+    record = pt.measured.read_measured(path)
+    if isinstance(record, pt.law.PageTrial):
+        why = f"placements need a trace beside it: `ptanalyze whatif CAPTURE --calibration {path}`"
+        raise pt.errors.InputError(path, "kind", pt.measured.PAGE_SIZE, why)
     local, remote = record.local, record.remote
     if remote is None:
         if None in (record.exposed, record.dram_share, local.walk, local.cycles):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 import ptanalyze as pt
-from ptanalyze_host.trial import largest, wait
+from ptanalyze_host import sysfs
+from ptanalyze_host.trial import NODES, largest, wait
 
 from .blocks import HUGE, Blocks, undone
 from .figure import Meter, cpu_seconds, meter_of
@@ -282,6 +283,7 @@ def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
         kernel=os.uname().release,
         cpu=cpu[1] if cpu else "unknown",
         date=time.strftime("%Y-%m-%d"),
+        nodes=sum(node.memory for node in sysfs.nodes_of(NODES).values()) or 1,
         figure=done.figure,
         gain=gain,
         contiguous=contiguous,

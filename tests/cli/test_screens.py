@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
+
+from captures import TRIAL
+from ptanalyze.formats.measured import write_calibration
 
 SCREENS = Path(__file__).parents[1] / "golden" / "screens.txt"
 COMMANDS = (
@@ -17,12 +21,16 @@ COMMANDS = (
     "whatif lookup -p mitosis --stands-for 200G",
     "whatif sysbench-memory -p mitosis",
     "whatif vm-numa-visible -p ept-reset,hydra",
+    "whatif lookup --calibration trial.toml",
     "advise lookup",
     "advise vm-numa-oblivious --memory 1%",
     "classify vm-numa-visible",
     "fragmentation vm-numa-visible",
 )
 HEAD = "$ ptanalyze "
+HERE = structs.replace(
+    TRIAL, program="lookup", cpu="Intel(R) Xeon(R) Processor", resident_bytes=1400 << 20, nodes=4
+)
 
 
 def known():
@@ -37,6 +45,7 @@ def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
     monkeypatch.setattr(
         "sys.prefix", sys.base_prefix
     )  # what to type does not depend on where it is installed
+    write_calibration(Path("trial.toml"), HERE)
     ran = pt(*command.split())
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
     if os.environ.get("WRITE"):

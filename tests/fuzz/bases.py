@@ -10,11 +10,12 @@ from io import StringIO
 
 import numpy as np
 
-from captures import write_bits, write_rounds
+from captures import TRIAL, write_bits, write_rounds
 from naive.strip import REACH
 from ptanalyze.cli import run
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.trace import Event
+from ptanalyze.formats.measured import write_calibration
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.kernels.jit import save_code
@@ -204,6 +205,7 @@ def texts(place):
     dumps = [test_foreign_tables.dump_text(tree).encode() for tree in (few, many)]
     jsons = "\n".join(test_perf_stat.json_line(name, n) for name, n in test_perf_stat.COUNTS.items())
     (place / "local.txt").write_text(test_perf_stat.text())
+    write_calibration(place / "trial.toml", TRIAL)
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
         for ending in ("json", "csv"):
@@ -216,6 +218,7 @@ def texts(place):
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
         "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
         **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
+        "trial.toml": [(place / "trial.toml").read_bytes()],
     }
 
 
@@ -247,7 +250,7 @@ def small_files(place, bases, texts):
         "maps": [MAPS],
         "machine": texts["machine"][:3],
         "costs": texts["costs"][:2],
-        "calibration": texts["calibration.toml"],
+        "calibration": texts["calibration.toml"] + texts["trial.toml"],
         "perf stat": texts["perf-stat"],
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],

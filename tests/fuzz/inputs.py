@@ -147,6 +147,7 @@ def text(r, texts, place):
         "machine": [["machines", f], ["whatif", four, "-p", "mitosis", "-m", f]],
         "costs": [["whatif", four, "-p", "mitosis", "--costs", f]],
         "calibration.toml": [["calibrate", f], ["whatif", four, "-p", "mitosis", "--calibration", f]],
+        "trial.toml": [["whatif", four, "-p", "mitosis", "--calibration", f]],
         "perf-stat": [["calibrate", "--local", f, "-o", f"{o}.toml"]],
     }
     if kind.startswith("result"):

@@ -13,7 +13,7 @@ import numpy as np
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
-from ptanalyze.formats.measured import read_calibration, write_machine
+from ptanalyze.formats.measured import read_measured, write_machine
 from ptanalyze.formats.record import read_manifest, read_rows
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import read_trace
@@ -153,7 +153,7 @@ READERS = {
     "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),
     "machine": Reader((load_machine,), file="in.toml"),
     "costs": Reader((partial(load_costs, load_machine("vmitosis-cascade-lake")),), file="in.toml"),
-    "calibration": Reader((read_calibration,), file="in.toml"),
+    "calibration": Reader((read_measured,), file="in.toml"),
     "perf stat": Reader((lambda path: walk_run(read_perf_stat(path)),)),
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from captures import make_family, shorter, write_trace
+from captures import TRIAL, make_family, shorter, write_trace
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
@@ -55,6 +55,9 @@ ELSEWHERE = (
     f"whatif oblivious {OBLIVIOUS} --stands-for 16x",
     f"whatif native {FEW} --calibration measured.toml",
     f"whatif native {FEW} --calibration remote.toml",
+    f"whatif native {FEW} --calibration pages.toml",
+    f"whatif timed {FEW} --calibration pages.toml",
+    "advise native --calibration pages.toml",
     f"whatif timed {FEW}",
     f"whatif processes {FEW}",
     "whatif native -p linux,hydra --contended",
@@ -115,6 +118,8 @@ def place(tmp_path_factory):
     make_family(made / "processes")
     measured(made, "measured")
     measured(made, "remote", exposed=Interval(0.5, 0.6, 0.8), shared=Interval(0.0, 0.5, 1.0), at="LP")
+    trial = structs.replace(TRIAL, resident_bytes=64 << 20, nodes=1)
+    write_calibration(made / "pages.toml", trial)
     return made
 
 

@@ -4,3 +4,14 @@
 def walk_cycles(gpt, ept=0.0, share_gpt=1.0, share_ept=1.0, stretch_gpt=1.0, stretch_ept=1.0):
     """X of the law over e."""
     return gpt * (1 + share_gpt * (stretch_gpt - 1)) + ept * (1 + share_ept * (stretch_ept - 1))
+
+
+def cycles_by_pages(small, huge, walks_small, walks_huge, walks):
+    """C(p) by runs with small and huge pages, of which nothing else is known: the straight line."""
+    return small + (small - huge) * (walks - walks_small) / (walks_small - walks_huge)
+
+
+def cycles_by_hiding(outside, hidden, walk, walks):
+    """C of a run of `walks` walks of `walk` cycles each, of which a core hides `hidden` (docs/explanation/
+    page-size.md): the steep end of what a trial of page sizes tells."""
+    return outside + walks * max(walk - hidden, 0.0)

@@ -30,7 +30,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
 from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
-from ptanalyze.formats.measured import read_calibration
+from ptanalyze.formats.measured import read_measured
 from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
 from ptanalyze.formats.snapshot import Facts
 from ptanalyze_law.perf_stat import read_perf_stat
@@ -127,7 +127,7 @@ def test_a_hostile_cost_file_is_refused_in_one_line(tmp_path, content):
 @pytest.mark.parametrize("content", TOML.values(), ids=TOML)
 def test_a_hostile_calibration_is_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, "mine.toml", b'format = "ptanalyze-calibration"\nversion = 1\n' + content)
-    assert said(read_calibration, path).startswith(f"{path}: ")
+    assert said(read_measured, path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 400, "1e999"])

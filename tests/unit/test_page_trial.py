@@ -1,29 +1,29 @@
-"""Trials of page sizes: their records."""
+"""Trials of page sizes: the record, and what it says of placements."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from ptanalyze.core.errors import CaptureError
+from captures import TRIAL
+from naive.law import cycles_by_hiding, cycles_by_pages
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.verdict import verdict
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.columns import MEASURED
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import PageTrial
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.cost.counts import DRAM
+from ptanalyze.cost.price import Pages, Unknowns, price
 from ptanalyze.formats.measured import read_measured, write_calibration
+from ptanalyze.kernels.replay import counters
 from ptanalyze_law.calibration_file import read_calibration
-
-TRIAL = PageTrial(
-    program="redis-server",
-    kernel="6.18.0",
-    cpu="a CPU",
-    date="2026-11-28",
-    figure="system calls per CPU second",
-    gain=Interval(1.49, 1.52, 1.55),
-    contiguous=Interval(1.08, 1.11, 1.13),
-    pairs=6,
-    seconds=61.5,
-    blocks=473,
-    resident_bytes=1 << 30,
-    huge_share_found=0.0,
-    huge_share_huge=0.97,
-    refused={"EINVAL": 114},
-)
+from replay_cases import HEAP, counts_of
+from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 
 def kept(tmp_path, trial):
@@ -48,6 +48,7 @@ def test_a_trial_of_page_sizes_is_kept_beside(tmp_path):
         ("high = 1.55", "high = inf", "gain = 1.49, 1.52, inf"),
         ("huge_share_huge = 0.97", "huge_share_huge = 97.0", "huge_share_huge = 97.0: must be at most 1"),
         ("pairs = 6", "pairs = 0", "pairs = 0: must be at least 1"),
+        ("nodes = 2", "nodes = 0", "nodes = 0: must be at least 1"),
         ("EINVAL = 114", "EINVAL = -1", "refused"),
         ("blocks = 473\n", "", "blocks: missing"),
         ("blocks = 473", "blocks = 473\nwalkers = 2.0", "walkers: no such field"),
@@ -61,3 +62,183 @@ def test_a_damaged_trial_names_file_and_field(tmp_path, old, new, why):
     with pytest.raises(CaptureError, match=why) as refused:
         read_measured(path)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+# A trial of page sizes: what it says of placements is the law of the program, whatever its numbers are.
+
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote
+
+
+def read(local, remote):
+    count = counters(2)
+    count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM] = local, remote
+    return count
+
+
+def tried(base, huge, *others, here=True, **trial):
+    """[Result] of Counters by a trial, huge pages' own the second."""
+    asked = msgspec.structs.replace(TRIAL, **{"huge_share_huge": 1.0} | trial)
+    counts = [counts_of(one) for one in (base, huge, *others)]
+    return price(counts, MACHINE, COSTS, Unknowns((False,), Pages(asked, counts[1], here)))
+
+
+READS = st.tuples(*[st.integers(1000, 10**6)] * 2)  # 200 cycles of a local, 400 of a remote one
+
+
+@given(st.floats(0.15, 0.99), st.floats(0.05, 1), READS, READS, st.floats(0, 0.6))
+def test_a_trial_gives_back_the_law_of_any_program(walking, exposed, small, there, left):
+    """C = NW + e W, NW and e made up: C4 / C2 alone gives the run time of each placement."""
+    few = [int(count * left) for count in small]
+    walks = [200 * near + 400 * far for near, far in (small, few, there)]
+    outside = exposed * walks[0] * (1 / walking - 1)
+    four, two, took = (outside + exposed * walk for walk in walks)
+    base, huge, found = tried(*(read(*one) for one in (small, few, there)), gain=Interval.exactly(four / two))
+    assert [*base.speedup, *huge.speedup] == [1, 1, 1, *[four / two] * 3]
+    assert took == pytest.approx(cycles_by_pages(four, two, *walks))
+    assert found.speedup.middle == pytest.approx(four / took)
+    assert found.speedup.low <= found.speedup.middle <= found.speedup.high
+
+
+@given(st.floats(0.0, 3e8), st.floats(0.0, 0.5), st.integers(0, 10**6))
+def test_a_core_that_hides_as_much_of_longer_walks_is_inside(outside, hidden, far):
+    """10^6 walks of 200 to 400 cycles, of each up to half of 300 hidden: e = 0.5 at least (COSTS)."""
+    took = [cycles_by_hiding(outside, 300 * hidden, walk, 10**6) for walk in (300, 200 + far / 5000)]
+    huge = cycles_by_hiding(outside, 300 * hidden, 300, 10**5)
+    assume(took[0] > 1.051 * huge)
+    gain = Interval.exactly(took[0] / huge)
+    *_, found = tried(read(500_000, 500_000), read(50_000, 50_000), read(10**6 - far, far), gain=gain)
+    assert found.speedup.low * 0.999 <= took[0] / took[1] <= found.speedup.high * 1.001
+
+
+def test_longer_walks_cost_more_by_a_trial_and_less_of_it_is_noise():
+    gain = Interval(1.4, 1.5, 1.6)
+    found = tried(
+        read(500, 500), read(50, 0), *(read(1000 - far, far) for far in range(0, 1001, 100)), gain=gain
+    )
+    for end in ("low", "middle", "high"):
+        speedups = [getattr(one.speedup, end) for one in found[2:] if one is not found[7]]
+        assert speedups == sorted(speedups, reverse=True)
+    assert [*found[7].speedup] == [1, 1, 1] and [*found[1].speedup] == [1.4, 1.5, 1.6]
+    assert found[-1].speedup.high == pytest.approx(1.03 / (1 + (1 - 1 / 1.4) * 100 / 290))
+
+
+@given(st.floats(1.06, 3), st.floats(1.001, 1.5), st.integers(501, 1000))
+def test_the_more_huge_pages_gain_the_more_remote_tables_cost(gain, more, far):
+    """And never more than a cycle for each: e is 0.5 at least, so that C4 has as many cycles as it has walk
+    cycles saved, halved, over their share of the run."""
+    counts = read(500, 500), read(0, 0), read(1000 - far, far)
+    found = [tried(*counts, gain=Interval.exactly(one))[-1].speedup for one in (gain, gain * more)]
+    assume(gain * more < 5)
+    for end in ("low", "middle", "high"):
+        assert getattr(found[1], end) < getattr(found[0], end)
+    least = 1 + (1 - 1 / gain) / 0.5 * (far - 500) / 1500
+    assert found[0].low >= 1 / least / 1.03 - 1e-9 and found[0].high <= 1.03
+
+
+def test_on_one_node_the_tables_of_the_trial_were_local():
+    """C4 is of 1,000 local reads, of which huge pages save 900; the baseline's are remote."""
+    base, huge, local = tried(read(0, 1000), read(0, 100), read(1000, 0), gain=Interval.exactly(1.5), nodes=1)
+    assert local.speedup.middle == pytest.approx(1 + 1 / 3 * 1000 / 900)
+    assert huge.speedup.middle == pytest.approx(local.speedup.middle / (1 - 1 / 3 * 800 / 900))
+    assert [*base.speedup] == [1, 1, 1]
+
+
+def test_the_gain_of_huge_pages_is_the_measured_one_where_it_was_measured():
+    counts, gain = (read(500, 500), read(50, 0)), Interval(1.49, 1.52, 1.55)
+    for here, nodes, measured in ((True, 2, True), (True, 1, False), (False, 2, False)):
+        _, huge = tried(*counts, here=here, nodes=nodes)
+        assert (huge.speedup == gain) == measured
+        assert (huge.finding(MEASURED) is not None) == here
+
+
+def test_the_steep_end_is_one_cycle_for_each():
+    """e is 0.5 to 0.9 (COSTS): a walk cycle costs twice what huge pages tell, at most."""
+    *_, found = tried(read(500, 500), read(50, 0), read(0, 1000), gain=Interval.exactly(1.5))
+    own = 1 / 3 * 100 / 290
+    assert found.speedup.middle == pytest.approx(1 / (1 + own))
+    assert found.speedup.low == pytest.approx(1 / (1 + own / COSTS.exposed.low) / 1.03)
+    *_, near, hardly = tried(
+        read(500, 500), read(50, 0), read(1000, 0), read(100, 0), gain=Interval.exactly(1.5)
+    )
+    assert near.speedup.high == pytest.approx(1 / (1 - own / COSTS.exposed.low) * 1.03)
+    assert hardly.speedup.high == pytest.approx(1.5 * 1.03)  # no more than huge pages save
+
+
+def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
+    *_, found = tried(
+        read(500, 500), read(0, 0), read(0, 1000), gain=Interval.exactly(1.5), huge_share_huge=0.8
+    )
+    assert found.speedup.middle == pytest.approx(1 / (1 + 1 / 3 / 0.8 / 3))
+    *_, found = tried(
+        read(500, 500), read(0, 0), read(0, 1000), gain=Interval.exactly(1.5), huge_share_found=0.4
+    )
+    assert found.speedup.middle == pytest.approx(1 / (1 + 1 / 3 / 3))
+
+
+@pytest.mark.parametrize(
+    ("huge", "trial", "why"),
+    [
+        (0, {"gain": Interval(1.03, 1.04, 1.08)}, r"gain 1\.04x \(1\.03-1\.08\), too little"),
+        (0, {"gain": Interval(0.9, 1.2, 1.5)}, r"gain 1\.20x \(0\.90-1\.50\), too little"),
+        (800, {}, "save only 20 % of the walk cycles in the trace"),
+        (600, {"gain": Interval(1.9, 2.0, 2.1)}, "took 50 % off the run, in the trace they save 40 %"),
+        (0, {"huge_share_huge": 0.4}, "only 40 % of its memory became huge: memory is fragmented"),
+        (0, {"huge_share_found": 0.6}, "60 % of its memory was in huge pages as found"),
+    ],
+)
+def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
+    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}") as refused:
+        tried(read(1000, 0), read(huge, 0), **trial)[0]
+        msgspec.structs.replace(TRIAL, **trial).must_fit(traced=True)
+    assert "\n" not in str(refused.value)
+
+
+# What-ifs of a capture: a trial of another size, or one that needs a trace.
+
+
+def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, **options):
+    """[Result] of a program that reads each page of 2 MiB twice, on two nodes; its tables are on node 1."""
+    vas = [HEAP + k * PAGE for k in range(512)]
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(vas)],
+        host,
+        table_nodes=(1,),
+        vmas=[(HEAP, HEAP + 512 * PAGE, "")],
+        facts={"cpu": "a CPU"},
+    )
+    trace = build_trace([(0, vas * 2)], [(0, 0, Event.ROI_START, (), 0)])
+    trace = replace(trace, facts={**trace.facts, "command": "/usr/bin/redis-server --port 1"})
+    how = {"machine": small_machine(2), "costs": COSTS, "cold": True, "calibration": trial}
+    return replay_snapshot(snapshot, trace if traced else None, policies, Setup.of(**how | options))
+
+
+FITTING = msgspec.structs.replace(TRIAL, resident_bytes=2 << 20)
+
+
+def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
+    linux, mitosis = asked(FITTING)
+    assert (linux.policy, mitosis.policy) == ("linux", "mitosis")
+    assert "redis-server was measured" in mitosis.assumptions
+    linux, huge = asked(FITTING, policies=[("thp", {})])
+    assert huge.speedup == TRIAL.gain and huge.finding(MEASURED)
+    said = verdict([linux, huge], None)
+    assert said.answers[0].message.code == "measured"
+    _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
+    assert not huge.finding(MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("trial", "options", "why"),
+    [
+        (TRIAL, {}, r"1\.0 GiB were resident and the trace stands for 2\.0 MiB"),
+        (FITTING, {"traced": False}, "needs a trace"),
+        (msgspec.structs.replace(FITTING, huge_share_huge=0.3), {}, "memory is fragmented"),
+        (msgspec.structs.replace(FITTING, huge_share_found=0.9), {}, "in huge pages as found"),
+    ],
+)
+def test_a_trial_of_something_else_is_refused(trial, options, why):
+    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}") as refused:
+        asked(trial, **options)
+    assert "\n" not in str(refused.value)

@@ -10,7 +10,6 @@ from .classify import locality as locality
 from .frames import latency_frame as latency_frame
 from .setup import Policies as Policies
 from .setup import ReplayCapture as ReplayCapture
-from .setup import calibration_of as calibration_of
 from .setup import from_the_beginning as from_the_beginning
 from .setup import open_replay_capture as open_replay_capture
 from .setup import policies_of as policies_of

@@ -19,6 +19,7 @@ from ..core.interval import Interval
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
 from ..cost.counts import DRAM, LLC
+from ..cost.law import Calibration
 from ..cost.sampled import Sampled
 from ..world.address_space import leaves_of
 from ..world.mm_events import DISABLED, allowed
@@ -63,13 +64,14 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     if use.cpus < LEAST_CPU:
         return _unknown("idle", cpus=use.cpus)
     machine, lines = first.machine, lines_left(first.machine)
-    counted = setup.calibration.local if setup.calibration else None
+    calibration = setup.calibration if isinstance(setup.calibration, Calibration) else None
+    counted = calibration.local if calibration else None
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
     if rate is None and use.used > lines.low and use.taken(lines.middle) > MOST_TAKEN:
         return _unknown("taken", ns=1e9 * use.price, share=use.taken(lines.middle))
     nodes = walking(use, machine)
     reads, notes = use.reads(lines, nodes), described(use, lines, nodes, machine)
-    exposed, calibration, walks = setup.costs.exposed, setup.calibration, None
+    exposed, walks = setup.costs.exposed, None
     if calibration is not None and counted is not None:
         exposed = calibration.exposed or exposed
         if counted.cycles and counted.walk is not None:

@@ -15,7 +15,7 @@ from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
 from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
-from ..formats.measured import read_calibration
+from ..formats.measured import read_measured
 from ..policies import Policy
 from ..world.scaling import StandsFor, stands_for
 from ..world.scenario import ScenarioOptions, captured_scenario
@@ -23,7 +23,7 @@ from ..world.traced_program import ASSUMED, bare_snapshot
 
 if TYPE_CHECKING:
     from ..core.snapshot import Heat, Snapshot
-    from ..cost.law import Calibration
+    from ..cost.law import Calibration, PageTrial
     from ..world.scenario import Scenario
 
 Settings: TypeAlias = Mapping[str, Any]
@@ -90,7 +90,7 @@ class Setup(ScenarioOptions):
     """Options of a replay, read and checked: the input of every question. Setup.of takes names and files."""
 
     costs: Costs = field()
-    calibration: Calibration | None = None
+    calibration: Calibration | PageTrial | None = None
 
     @property
     def as_traced(self) -> bool:
@@ -110,7 +110,7 @@ class Setup(ScenarioOptions):
         if asked.cache_share is not None:
             machine = sharing(machine, str(asked.cache_share))
         machine.latency_cycles(asked.contended)  # UsageError before anything is computed
-        larger, costs, moves = asked.stands_for, asked.costs, asked.autonuma
+        larger, costs, moves, given = asked.stands_for, asked.costs, asked.autonuma, asked.calibration
         if isinstance(moves, (bool, Mapping)):
             moves = None if moves is False else moves_from({} if moves is True else dict(moves))
         if not isinstance(larger, StandsFor):
@@ -121,7 +121,7 @@ class Setup(ScenarioOptions):
             "machine": machine,
             "stands_for": larger,
             "costs": costs if isinstance(costs, Costs) else load_costs(machine, costs),
-            "calibration": calibration_of(asked.calibration),
+            "calibration": read_measured(given) if isinstance(given, (str, os.PathLike)) else given,
             "autonuma": moves,
             "jobs": asked.jobs or usable_cpus(),
         }
@@ -156,13 +156,6 @@ def from_the_beginning(setup: Setup) -> Setup:
     if setup.begin:
         raise UsageError(f"--from {setup.begin}: the run as traced begins with the trace; leave it out")
     return setup
-
-
-def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:
-    """Calibration of a file, or the one that is given."""
-    if isinstance(calibration, (str, os.PathLike)):
-        return read_calibration(calibration)
-    return calibration
 
 
 # Policies as people write them: one or several, with settings or without.

@@ -14,6 +14,7 @@ from ..core.errors import RefusedError, UsageError, size_in_words
 from ..core.interval import NOTICED, Interval, as_read
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
+from ..cost.law import PageTrial
 from ..formats.capture import CaptureLike
 from ..world.mm_events import part_of, within_region
 from ..world.scaling import StandsFor, TooSmallError
@@ -162,11 +163,12 @@ def _curve(
     if captured.traced:
         trace, part = _shortened(captured, within_region(captured.trace))
     asked = policies_of(policies) or asked_or_usual((), known.snapshot)
+    counted = None if isinstance(how.calibration, PageTrial) else how.calibration  # a trial is of one size
     of_each: list[list[Result]] = []
     every, why = (1.0, *sorted(times)), None
     for one in every:
         larger = StandsFor(float(one), fixed=how.stands_for.fixed)
-        asking = replace(how, stands_for=larger, windows=0)
+        asking = replace(how, stands_for=larger, windows=0, calibration=counted)
         scenario = asking.scenario(known.snapshot, trace, known.capture.cache)
         plans = [plan for plan in chosen(asked, scenario, asking) if not plan.reshaping]
         beside = [asking.scenario(each, None) for each in others]

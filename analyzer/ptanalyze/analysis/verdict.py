@@ -26,6 +26,7 @@ from ..core.columns import (
     ELSEWHERE,
     FILLS,
     MADVISE,
+    MEASURED,
     NO_RATE,
     UNSEEN,
     Message,
@@ -262,13 +263,15 @@ class Answer(NamedTuple):
 
 class Part(NamedTuple):
     """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known; bytes: of
-    memory that it takes; least: whether the gain may be larger than all of its interval."""
+    memory that it takes; least: whether the gain may be larger than all of its interval; measured: what it
+    was in a trial of this program on this machine."""
 
     kind: str
     gain: Interval
     remote: float | None = None
     bytes: int = 0
     least: bool = False
+    measured: Interval | None = None
 
     @property
     def noticed(self) -> bool:
@@ -277,8 +280,15 @@ class Part(NamedTuple):
     @property
     def message(self) -> Message:
         how = "local" if self.remote == 0 else "" if any(map(faster, self.gain)) else "none"
+        if self.measured:
+            how = "measured" if self.here else "elsewhere"
         how = how or ("least" if self.least else "for" if self.bytes > 0 else "gain")
-        return message("part", f"{self.kind}-{how}", gain=self.gain, size=self.bytes)
+        return message("part", f"{self.kind}-{how}", gain=self.gain, size=self.bytes, measured=self.measured)
+
+    @property
+    def here(self) -> bool:
+        """Whether the gain is the measured one: its tables were where the baseline's are."""
+        return self.gain == self.measured
 
 
 class Verdict(NamedTuple):
@@ -393,6 +403,9 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
     kind = code = _kind(result, base)
     if kind == NONE:
         code = NONE if speedup and any(map(differs, speedup)) else "equal"
+    tried = result.finding(MEASURED)
+    if kind == GAIN and tried and tried.numbers["gain"] == speedup:
+        code = "measured"
     return Answer(result, kind, message("asked", code, **numbers))
 
 
@@ -413,7 +426,8 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
     if base.local_data is not None and parts:
         parts.append(Part(DATA, base.local_data, base.remote_data))
     if huge is not None and huge.speedup is not None:
-        parts.append(Part(PAGES, huge.speedup, bytes=huge.peak_bytes - base.peak_bytes))
+        more, tried = huge.peak_bytes - base.peak_bytes, huge.finding(MEASURED)
+        parts.append(Part(PAGES, huge.speedup, bytes=more, measured=tried.numbers["gain"] if tried else None))
     elif base.cached_tables is not None and faster(base.cached_tables.middle):
         parts.append(Part(PAGES, base.cached_tables, least=True))
     return sorted(parts, key=lambda part: -part.gain.middle)
@@ -458,7 +472,8 @@ def limit_of(
     if unjudged:
         return message("limit", UNKNOWN, parts=words)
     if first.noticed:
-        how = "-asked" if answered and first.kind == PAGES else "" if faster(first.gain.low) else "-unsure"
+        how = "-measured" if first.measured and first.here else "" if faster(first.gain.low) else "-unsure"
+        how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
     if most >= POSSIBLE:
         return message("limit", PERHAPS, most=most)

@@ -16,7 +16,8 @@ from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
-from ..cost.price import Unknowns, price
+from ..cost.law import PageTrial
+from ..cost.price import Pages, Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
 from ..kernels.jit import compile_together, lacking, say
@@ -60,10 +61,15 @@ def replay_scenario(
     refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
     others   without a trace: Scenarios of processes captured with it, whose counts are added
     """
-    known = _complete(provenance)
+    known, trial = _complete(provenance), setup.calibration
+    _must_fit(trial, captured)
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
-    _must_fit(setup.calibration, captured.snapshot)
+    asked, huge = plans, plans[0]
+    if isinstance(trial, PageTrial):  # of a guest: its host stays as it is
+        huge = plan_for(HUGE, {} if captured.snapshot.native else {"layers": "gpt"})
+        huge = next((plan for plan in plans if plan == huge), huge)
+        plans = [*plans, huge] if huge not in plans else plans
     if captured.trace.sampled_walks:
         must_be_enough(captured)
     if lacking(first_calls(captured.space, captured.placement, captured.machine)):
@@ -78,8 +84,15 @@ def replay_scenario(
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
+    measured: Calibration | Pages | None = None if isinstance(trial, PageTrial) else trial
+    if isinstance(trial, PageTrial):
+        if id(huge) not in done:
+            raise UsageError(f"calibration {trial.program}: {(refused or {})[label(huge, plans)]}")
+        cpu, command = captured.snapshot.facts.get("cpu"), captured.trace.facts.get("command")
+        measured = Pages(trial, done[id(huge)], trial.of(str(cpu), str(command)))
     every = [done[id(plan)] for plan in plans if id(plan) in done]
-    rows = price(every, machine, setup.costs, Unknowns(states, setup.calibration), known)
+    rows = price(every, machine, setup.costs, Unknowns(states, measured), known)
+    rows = rows[: len(rows) - len(plans) + len(asked)]
     doubts: list[Finding] = []
     if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
@@ -114,18 +127,18 @@ def compile_kernels() -> int:
     return number
 
 
-def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:
-    """UsageError for a Calibration that cannot be of this capture's program."""
-    if calibration is None:
-        return
-    name = calibration.name or "(unnamed)"
-    if calibration.exposed is None or calibration.local.walk is None:
-        raise UsageError(
-            f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
-        )
-    if calibration.native != snapshot.native:
-        of, is_ = ("native", "a VM's") if calibration.native else ("a VM's", "native")
-        raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
+def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> None:
+    """UsageError for what was measured of another program than this capture's, or tells nothing of it."""
+    if isinstance(measured, PageTrial):
+        measured.must_fit(captured.traced, captured.times_captured * captured.extent[0])
+    elif measured is not None and captured.traced:
+        name = measured.name or "(unnamed)"
+        if measured.exposed is None or measured.local.walk is None:
+            why = "has no walk cycles; calibrate with counters of page walks, or leave it out"
+            raise UsageError(f"calibration {name}: {why}")
+        if measured.native != captured.snapshot.native:
+            of, is_ = ("native", "a VM's") if measured.native else ("a VM's", "native")
+            raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
 
 
 def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:

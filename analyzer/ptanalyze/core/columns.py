@@ -78,6 +78,7 @@ OK, NOTE, CAREFUL, PARTIAL, FAILED = "ok", "note", "careful", "partial", "failed
 # Codes that decide what is shown; others are where they are made.
 
 ASSUMED = "assumed"  # the assumptions of a run time
+MEASURED = "measured-here"  # the gain of huge pages, in place of a replayed one
 COLD = "as-traced"  # caches were empty at first
 BY_HEAT = "pages-by-heat"
 CACHED = "caches-hold-leaf-entries"

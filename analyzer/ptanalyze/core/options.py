@@ -63,7 +63,7 @@ class Options:
     calibration: Any = option(
         None,
         "--calibration",
-        "Calibration file; scales run-time estimates to that run. Default: none.",
+        "What `calibrate` or `trial --pages` wrote: run times are scaled to that run. Default: none.",
         kind="path",
         metavar="FILE.toml",
         python="Or what `calibrate` returns",

@@ -26,6 +26,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
+from ..core.columns import message
 from ..core.errors import UsageError
 from ..core.interval import Interval
 
@@ -272,6 +273,11 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sources: dict[str, str] = {}
 
 
+LEAST_GAIN = 1.05  # of huge pages: the law divides by what they save
+MOST_LEFT = 0.7  # of the walk cycles, with them: noise would be divided by what is saved
+LEAST_HUGE = 0.5  # of the memory: below, which part became huge says more than how much did
+UNLIKE_SIZE = 2.0  # programs that are larger or smaller by that are others
+
 RATIOS = ("gain", "contiguous", "huge_over_split")  # of a PageTrial
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -281,6 +287,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """A program measured with pages as found and with huge ones in turns: a calibration, as one by counters.
 
     program, command, kernel, cpu, date   what ran, where and when; figure: of its work
+    nodes            of memory: on one all tables were local, on several as under the baseline
     gain             speed with huge pages over as found: median, and its range
     contiguous       speed as split again over as found, huge_over_split: huge over that; None: not measured
     pairs, seconds   turns of both states, and what all took
@@ -296,6 +303,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     kernel: str
     cpu: str
     date: str
+    nodes: Annotated[int, msgspec.Meta(ge=1)]
     figure: str
     gain: Interval
     contiguous: Interval | None = None
@@ -308,3 +316,32 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     huge_share_huge: Share
     refused: dict[str, Count] = {}
     enabled: str = ""
+
+    @property
+    def share(self) -> float:
+        """Part of the memory in small pages that became huge."""
+        return (self.huge_share_huge - self.huge_share_found) / max(1 - self.huge_share_found, LEAST)
+
+    def of(self, cpu: str, command: str) -> bool:
+        """Whether it is of a program of that name, on a machine with that CPU."""
+        words = command.split()
+        return self.cpu == cpu and bool(words) and self.program == words[0].rpartition("/")[2]
+
+    def must_fit(self, traced: bool, mapped: float | None = None, saved: float | None = None) -> None:
+        """UsageError where the trial tells nothing of placements: by itself, of a program with `mapped`
+        bytes, without a trace, or where huge pages save that part of the walk cycles."""
+        size, took = self.resident_bytes, 1 - 1 / self.gain.middle
+        wrong = {
+            "gain": self.gain.middle < LEAST_GAIN or self.gain.low <= 1,
+            "found": self.huge_share_found > LEAST_HUGE,
+            "fragmented": self.share < LEAST_HUGE,
+            "size": mapped is not None and not size / UNLIKE_SIZE <= mapped <= size * UNLIKE_SIZE,
+            "untraced": not traced,
+            "left": saved is not None and saved < 1 - MOST_LEFT,
+            "more": saved is not None and saved < took,
+        }
+        code = next((code for code, is_so in wrong.items() if is_so), None)
+        if code is not None:
+            numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
+            why = message("trial", code, gain=self.gain, found=self.huge_share_found, **numbers)
+            raise UsageError(f"calibration {self.program}: {why}")

@@ -10,7 +10,8 @@ at least a tenth of one (docs/adr/0020-data-wait-where-walks-do.md). A speed-up 
 and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
 calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
 the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
-baseline. M is the time that faults and system calls keep their callers
+baseline. With a PageTrial e times the walk cycles that huge pages save in the replay is the time that they
+saved (docs/explanation/page-size.md). M is the time that faults and system calls keep their callers
 busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
 
 What is not known is one array axis, `corners`: shares of the LLC x idle and loaded latencies x ends of e and
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import message
+from ..core.columns import MEASURED, message, noted
 from ..core.errors import UsageError
 from ..core.interval import NEVER, Interval
 from .counts import (
@@ -50,7 +51,7 @@ from .counts import (
     taken_ns,
     walk_cycles,
 )
-from .law import CONTENDED, LOCAL, Calibration, counted, outside_cycles, placement
+from .law import CONTENDED, LOCAL, Calibration, PageTrial, counted, outside_cycles, placement
 from .result import Result
 from .sampled import Sampled
 from .throughput import rated
@@ -60,19 +61,30 @@ if TYPE_CHECKING:
 
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
+END = Interval(0, 1, 2)  # of an Interval
+NOISE_OF_PAIR = 0.03  # of the ratio of two runs (ADR 40)
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
+
+
+class Pages(NamedTuple):
+    """A PageTrial, and Counts of the replay with the huge pages that it made; here: whether it is of the
+    captured program and machine."""
+
+    trial: PageTrial
+    huge: Counts
+    here: bool
 
 
 class Unknowns(NamedTuple):
     """What is not known of a run's time.
 
     contended  latencies under load, or idle ones; both: best guess first, intervals reach over both
-    measured   a run that was counted, or samples of accessed bits; None: instructions are priced, or what
-               they took outside the tracer
+    measured   a run that was counted, a trial of page sizes, or samples of accessed bits; None: instructions
+               are priced, or what they took outside the tracer
     """
 
     contended: Sequence[bool] = (False,)
-    measured: Calibration | Sampled | None = None
+    measured: Calibration | Pages | Sampled | None = None
 
 
 def price(
@@ -91,12 +103,13 @@ def price(
     calibration = measured if isinstance(measured, Calibration) else None
     if calibration is not None:
         _must_be_alike(base, machine, calibration, contended[0])
+    known = measured if isinstance(measured, Pages) else calibration
     native = _native(base, machine, contended[0])
-    law = Law(base, machine, STEADY, costs, contended, calibration, native)
+    law = Law(base, machine, STEADY, costs, contended, known, native)
     traced = law
     if base.run == WARM:
-        traced = Law(base, machine, TRACED, costs, contended[:1], calibration, native)
-    assumed = assumptions(costs, contended, calibration, bool(np.all(base.instructions)), native)
+        traced = Law(base, machine, TRACED, costs, contended[:1], known, native, law)
+    assumed = assumptions(costs, contended, known, bool(np.all(base.instructions)), native)
     sampled = measured if isinstance(measured, Sampled) else None
     pricing = Pricing(base, law, traced, costs, sampled, assumed, provenance or {})
     first = pricing.row(base, None)
@@ -160,6 +173,12 @@ class Pricing:
                 run_time["traced_speedup"] = (
                     self.traced.speedup(counts, managed_once) if self.traced.timed else None
                 )
+            pages = law.pages
+            if pages and pages.here and counts is pages.huge:
+                trial = pages.trial
+                findings = (*findings, noted(MEASURED, policy=counts.policy, **structs.asdict(trial)))
+                if (trial.nodes > 1) == (machine.nodes > 1):
+                    run_time["speedup"] = trial.gain
             if law.calibration is None:
                 lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
                 findings = (*findings, *lock)
@@ -207,6 +226,7 @@ class Law:
     timed    whether cycles outside walks are known; else nothing but the arguments is set
     base     cycles of the baseline's run
     factor   cycles of the measured run for each of the region that stands for it; 1 without a Calibration
+    small, saved  with a PageTrial walk cycles where it was measured, and what huge pages saved; else 0
     own      the corners at the machine's own share of the LLC, the first latencies and the best guess of a
              longer region: what one-time costs are compared by
     """
@@ -218,12 +238,17 @@ class Law:
         run: int,
         costs: Costs,
         contended: Sequence[bool],
-        calibration: Calibration | None,
+        measured: Calibration | Pages | None,
         native: tuple[Interval, float] | None,
+        steady: Law | None = None,
     ) -> None:
-        self.machine, self.number, self.contended, self.calibration = machine, run, contended, calibration
-        self.assumed, executed = calibration is None and native is None, float(base.instructions[run])
-        self.timed = calibration is not None or executed > 0
+        self.machine, self.number, self.contended = machine, run, contended
+        self.pages = pages = measured if isinstance(measured, Pages) else None
+        self.calibration = calibration = None if isinstance(measured, Pages) else measured
+        executed = float(base.instructions[run])
+        tried_local = pages is not None and pages.trial.nodes == 1
+        self.data_local = tried_local or (measured is None and native is None)
+        self.timed = measured is not None or executed > 0
         if not self.timed:
             return
         unknown = (costs.exposed, costs.cycles_per_instruction, costs.data_exposed)
@@ -233,14 +258,19 @@ class Law:
                 calibration.shared,
                 Interval.exactly(0),
             )
+        elif pages is not None:
+            unknown = (END, pages.trial.gain, Interval(0, 0, 1))
         elif native is not None:
             unknown = (costs.exposed, native[0], Interval.exactly(0))
         self._corners(base, run, unknown)
         management = kernel_cycles(base, run, machine, costs)
         self.shared, self.grown, self.kernel = np.zeros_like(self.exposed), (1.0, 1.0), 0.0
         self.factor: np.ndarray = np.ones_like(self.exposed)
+        self.small = self.saved = np.zeros_like(self.exposed)
         if calibration is not None:
             self._measured(base, calibration, management)
+        elif pages is not None:
+            self._of_pages(base, pages, native, costs, management, steady)
         elif native is not None:
             least = costs.cycles_per_instruction.low
             self.outside = executed * np.maximum(self.second - self.exposed * native[1], least)
@@ -288,6 +318,38 @@ class Law:
         self.outside = np.array([outside_cycles(cycles, e * (gpt + ept), s) for e, s in corners])
         self.factor = (gpt + ept) / simulated
 
+    def _of_pages(
+        self,
+        base: Counts,
+        pages: Pages,
+        native: tuple[Interval, float] | None,
+        costs: Costs,
+        management: float,
+        steady: Law | None,
+    ) -> None:
+        """Set what a trial tells: e of the walk cycles saved is the part of the run that was saved.
+
+        e is not known by itself, which only the steep end and the kernel's work depend on: by the cycles of
+        the run where they were timed, else as assumed, but no less than instructions need.
+        """
+        home = pages.trial.nodes == 1
+        self.small = self.walks(base, home)
+        self.saved = pages.trial.share * (self.small - self.walks(pages.huge, home))
+        if steady is not None:
+            self.exposed, self.outside = steady.exposed[steady.own], steady.outside[steady.own]
+            return
+        run, part, executed = self.small[0], 1 - 1 / self.second, float(base.instructions[self.number])
+        pages.trial.must_fit(True, saved=float(self.saved[0] / max(run, 1e-9)))
+        cycles = self.saved / part  # of the run, if e = 1
+        end = self.exposed.astype(int)
+        if native is not None:
+            exposed = executed * np.array([*native[0]])[end] / cycles
+        else:
+            least = executed * costs.cycles_per_instruction.low / np.maximum(cycles - self.small, 1e-9)
+            exposed = np.maximum(np.array([*costs.exposed])[end], least)
+        self.exposed = np.minimum(exposed, 1.0)
+        self.outside = np.maximum(self.exposed * (cycles - self.small) - management, 0.0)
+
     def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
         """float64[sides, corners]: walk cycles of the run; cycles: float64[states, sides, nodes, nodes,
         from]."""
@@ -313,6 +375,9 @@ class Law:
     def run(self, walks: np.ndarray, management: float) -> np.ndarray:
         """float64[corners]: cycles of all CPUs."""
         waited = self.exposed * walks
+        if self.pages is not None:  # or a core hides as much of each walk, however long it is: slope 1
+            steep = np.maximum(walks - self.small, -self.exposed * self.saved)
+            waited = np.where(self.waits > 0, self.exposed * self.small + steep, waited)
         queued = np.divide(
             self.shared * waited**2, self.outside + waited, out=np.zeros_like(waited), where=waited != 0
         )
@@ -320,7 +385,14 @@ class Law:
         return cycles
 
     def speedup(self, counts: Counts, managed: float) -> Interval:
-        return over(self.base / self.run(self.walks(counts), managed))
+        return self.beside_noise(self.base / self.run(self.walks(counts), managed))
+
+    def beside_noise(self, ratios: np.ndarray) -> Interval:
+        """Ratio of two runs at each corner; by a trial with the noise of a pair, where they differ."""
+        ratio = over(ratios)
+        if self.pages is None or np.all(ratios == 1):
+            return ratio
+        return Interval(ratio.low / (1 + NOISE_OF_PAIR), ratio.middle, ratio.high * (1 + NOISE_OF_PAIR))
 
     def run_time(self, counts: Counts, managed: float, extra: float | None) -> dict[str, Any]:
         """Fields of a Result.
@@ -331,13 +403,13 @@ class Law:
         walks = self.walks(counts)
         taken, none = self.run(walks, managed), np.zeros_like(walks)
         fields = {
-            "speedup": over(self.base / taken),
-            "traced_speedup": over(self.base / taken),
+            "speedup": self.beside_noise(self.base / taken),
+            "traced_speedup": self.beside_noise(self.base / taken),
             "run_cycles": float(taken[0] / self.factor[0]),
             "walk_share": over(1 - self.run(none, managed) / taken),
             "kernel_share": over(1 - self.run(walks, 0.0) / taken),
             "table_share": over(1 - self.run(none, 0.0) / taken),
-            "local_tables": over(taken / self.run(self.walks(counts, home=True), managed)),
+            "local_tables": self.beside_noise(taken / self.run(self.walks(counts, home=True), managed)),
             "local_data": self.local_data(counts, taken) if extra is None else None,
         }
         if counts.run == WARM:
@@ -360,7 +432,8 @@ class Law:
         tell.
 
         At best guess as many walks wait as have data that the caches cannot hold, at the ends all. An assumed
-        law takes data to be local; a measured one has what they cost in its cycles outside walks.
+        law, and one tried on a single node, have local data; another has what they cost in its cycles outside
+        walks.
         """
         data = base.data
         if data is None or (base.beyond > 0 and not data.any()):
@@ -373,7 +446,7 @@ class Law:
         further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond > 0)
         part = np.where(self.middles, max(base.beyond, base.data_in_dram), 1.0)
         waits = part * further[self.share, self.state] * base.classes[self.number].sum() * self.factor
-        if self.assumed:
+        if self.data_local:
             return over(1 + self.waits * waits / taken)
         most = (1 - own.mean(axis=1) / latency.max(axis=(1, 2)))[self.state] * self.run(0 * taken, 0.0)
         return over(taken / (taken - np.minimum(waits, most)))
@@ -480,13 +553,16 @@ def _huge_ns(counts: Counts, costs: Costs) -> float:
 def assumptions(
     costs: Costs,
     contended: Sequence[bool],
-    calibration: Calibration | None,
+    measured: Calibration | Pages | None,
     timed: bool,
     native: tuple[Interval, float] | None,
 ) -> str:
     """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
     latencies = "idle to loaded" if len(contended) > 1 else "contended" if contended[0] else "idle"
     taken, e = message("assumed", "taken", latencies=latencies, costs=costs.name), costs.exposed
+    if isinstance(measured, Pages):
+        return str(message("assumed", "pages", taken=taken, name=measured.trial.program))
+    calibration = measured
     if calibration is not None:
         numbers: dict[str, Any] = {
             "e": counted(calibration.exposed, "calibration: exposed"),

@@ -42,17 +42,8 @@ def write_calibration(path: str | PathLike[str], calibration: Calibration | Page
         out.write(toml(fields).encode())
 
 
-def read_calibration(path: str | PathLike[str]) -> Calibration:
-    """Calibration of a file; InputError names file, field and value of a damaged one, or of another kind."""
-    record = read_measured(path)
-    if isinstance(record, PageTrial):
-        why = f"placements need a trace beside it: `whatif CAPTURE --calibration {path}`"
-        raise InputError(path, "kind", PAGE_SIZE, why)
-    return record
-
-
 def read_measured(path: str | PathLike[str]) -> Calibration | PageTrial:
-    """Calibration or PageTrial of a file; InputError as above."""
+    """Calibration or PageTrial of a file; InputError names file, field and value of a damaged one."""
     try:
         return _checked(path, plain_toml(read_given(path)))
     except Undecodable as error:
