@@ -160,6 +160,22 @@ def test_shared_and_swapped_pages_make_doubts():
     assert doubt.tolist() == [[False, False, True], [False] * 3, [True, False, False]]
 
 
+def test_calls_alone_go_before_other_programs(areas, monkeypatch):
+    """A call that is preempted holds the memory's lock: 0.4 s for 1.9 s of it on a busy machine."""
+    real, seen = blocks.kernel.syscall, set()
+
+    def syscall(*words):
+        seen.add(os.sched_getscheduler(0))
+        return real(*words)
+
+    monkeypatch.setattr(blocks.kernel, "syscall", syscall)
+    before = os.sched_getscheduler(0)
+    with pages_of(areas.pid) as pages:
+        pages.collapse(pages.all())
+        pages.split(pages.all())
+    assert seen <= {before, os.SCHED_RR | os.SCHED_RESET_ON_FORK} and os.sched_getscheduler(0) == before
+
+
 def test_no_write_is_lost_over_many_turns(program):
     with running(program, 2) as one, pages_of(one.pid) as pages:
         before, made = one.added(), 0
