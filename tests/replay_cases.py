@@ -13,7 +13,7 @@ from naive.memory_manager import Deaf, Memory, common
 from ptanalyze.analysis.replay import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.machine import Cache, load_costs, load_machine
 from ptanalyze.core.trace import Event, WalkStream
 from ptanalyze.cost.counts import Counts
 from ptanalyze.cost.price import Unknowns, price
@@ -182,7 +182,12 @@ def cases(draw, native=True, moving=False):
     chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))
     trace = build_trace(chunks, draw(memory_events(len(chunks), threads, nodes if moving else 0)), threads)
     machine = small_machine(nodes)
-    machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, shares=(0.25, 1.0)))
+    machine = msgspec.structs.replace(
+        machine,
+        l1d=draw(st.sampled_from([None, Cache(bytes=128, ways=2, share=1.0, cycles=5.0)])),
+        llc=msgspec.structs.replace(machine.llc, shares=(0.25, 1.0)),
+        walk_caches=msgspec.structs.replace(machine.walk_caches, cycles=12.0),
+    )
     return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)), machine)
 
 

@@ -61,6 +61,9 @@ def host_machine(
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
     sources["nodes"] = "sysfs: node*/cpulist, has_memory"
     ghz, sources["ghz"] = clock(system, first[0], cpu, like)
+    l1d = like.l1d
+    if l1d is not None:
+        l1d, sources["l1d"] = data_cache(system, first, l1d, 1, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
     timed = with_latency(like, latency, name)
@@ -70,6 +73,7 @@ def host_machine(
         description=f"{cpu.get('model name', 'a host')}, as its kernel shows it",
         cpus_per_node=max(map(len, cpus)),
         ghz=ghz,
+        l1d=l1d,
         l2=l2,
         llc=llc,
         sources=sources,

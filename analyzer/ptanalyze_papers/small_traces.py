@@ -107,14 +107,13 @@ def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
 
 def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> pt.counts.Counts:
     """Counts with this number of reads from DRAM per walk at each share, spread over [reader's node, serving
-    node]."""
+    node]; which cache served the others was not kept: half of them L2."""
     nodes = len(spread)
     reads = np.zeros((1, len(missed), pt.kernels.READ_BITS, nodes, nodes, len(pt.counts.FROM)), np.int64)
     for share, each in enumerate(missed):
         reads[0, share, LEAF, ..., pt.counts.DRAM] = np.rint(spread * each * one.walks)
-        reads[0, share, CACHED, ..., pt.counts.LLC] = np.rint(
-            np.eye(nodes) / nodes * (one.reads - each) * one.walks
-        )
+        cached = np.rint(np.eye(nodes) / nodes * (one.reads - each) * one.walks / 2)
+        reads[0, share, CACHED, ..., pt.counts.L2] = reads[0, share, CACHED, ..., pt.counts.LLC] = cached
     classes = np.zeros((1, nodes, 4), np.int64)
     classes[..., 0] = one.walks // nodes
     events = np.zeros((1, 2, len(pt.kernels.CALLS), len(pt.kernels.EVENT_KINDS), nodes, nodes), np.int64)

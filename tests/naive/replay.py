@@ -160,6 +160,23 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
         flat = int(tables.parent[flat])
 
 
+def cycles(counted, classes, machine):
+    """Cycles of walks, as (reads, classes) of `replay` count them: each read takes those of the first cache
+    that has it, or of the node whose DRAM serves it, and each walk some of its own."""
+    smaller = sum(share < machine.llc.share for share in set(machine.llc.shares or ()))
+    total = machine.walk_caches.cycles * sum(classes.values())
+    for (_, reader, server, caches), number in counted.items():
+        if caches == 0:
+            total += number * machine.l1d.cycles
+        elif caches == 1:
+            total += number * machine.l2.cycles
+        elif caches - 2 <= smaller:
+            total += number * machine.llc.cycles
+        else:
+            total += number * machine.latency.idle[reader][server] * machine.ghz
+    return total
+
+
 # Twin of scenario.first_touches: one 2 MiB region after the other.
 class Touched:
     """What threads touched first before the region of interest; nodes of tables and pages that there were."""

@@ -565,7 +565,7 @@ def test_a_placement_under_load_takes_latencies_under_load():
 
 def test_the_share_that_waits_for_dram_is_what_the_simulated_caches_say():
     [found] = prices(read(100, 0, cached=100))
-    assert found.dram_shares == (pytest.approx(200 / 232), None)
+    assert found.dram_shares == (pytest.approx(200 / 250), None)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))

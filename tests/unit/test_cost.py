@@ -9,18 +9,21 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from msgspec import structs
 
 import ptanalyze
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import NEVER, Interval
-from ptanalyze.core.machine import Latency, load_costs, load_machine
+from ptanalyze.core.machine import Cache, Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import counts
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.counts import DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
 from ptanalyze.cost.price import OVERLAP
+from ptanalyze.cost.throughput import spent
 from ptanalyze.kernels import (
     CALLS,
     EVENT_KINDS,
@@ -415,13 +418,35 @@ def test_a_dram_read_costs_the_latency_of_its_node():
     count = counters(2)
     count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM], count.reads[16, 1, 0, LLC] = 3, 2, 5
     read = counts.read_cycles(MACHINE)
-    assert counts.walk_cycles(count.reads, read).tolist() == [3 * 200 + 2 * 400 + 5 * 32, 0]
+    assert counts.walk_cycles(count.reads, read, 0.0).tolist() == [3 * 200 + 2 * 400 + 5 * 50, 0]
+
+
+@given(arrays(np.int64, (48, 2, 2, 4), elements=st.integers(0, 9), fill=st.just(0)), st.integers(0, 9))
+def test_each_read_takes_the_cycles_of_what_serves_it_and_each_walk_its_own(read, walks):
+    """So no walk is shorter where a cache or memory takes longer."""
+    l1d = Cache(bytes=128, ways=2, share=1.0, cycles=5.0)
+    machine = structs.replace(MACHINE, l1d=l1d)
+    count = counters(2)._replace(reads=read, classes=np.array([[walks, 0, 0, 0], [0, 0, 0, walks]]))
+
+    def cycles(machine):
+        return spent(count, machine, COSTS)[0]
+
+    for at, name in enumerate(("l1d", "l2", "llc")):
+        cache = getattr(machine, name)
+        longer = structs.replace(machine, **{name: structs.replace(cache, cycles=cache.cycles + 3)})
+        assert cycles(longer) == pytest.approx(cycles(machine) + 3 * read[..., at].sum())
+    idle = ((101.5, 200.0), (200.0, 101.5))
+    longer = structs.replace(machine, latency=structs.replace(machine.latency, idle=idle))
+    near = read[:, [0, 1], [0, 1], DRAM].sum()
+    assert cycles(longer) == pytest.approx(cycles(machine) + 3 * near)
+    longer = structs.replace(machine, walk_caches=structs.replace(machine.walk_caches, cycles=3.0))
+    assert cycles(longer) == pytest.approx(cycles(machine) + 3 * 2 * walks)
 
 
 def test_guest_and_host_reads_are_told_apart_by_their_bits():
     count = counters(2)
     count.reads[8, 0, 0, DRAM], count.reads[9, 0, 0, DRAM], count.reads[1, 0, 0, DRAM] = 1, 1, 1
-    assert counts.walk_cycles(count.reads, counts.read_cycles(MACHINE)).tolist() == [200, 400]
+    assert counts.walk_cycles(count.reads, counts.read_cycles(MACHINE), 7.0).tolist() == [207, 400]
 
 
 def reads(local, remote):
@@ -594,7 +619,7 @@ def test_contended_latencies_are_used_when_asked_for():
         priced(reads(0, 10), machine=machine, costs=COSTS, contended=(loaded,))[0].walk_cycles
         for loaded in (False, True)
     )
-    assert contended / idle == pytest.approx(300 / 140)
+    assert (contended - 10 * 12) / (idle - 10 * 12) == pytest.approx(300 / 140)
 
 
 def test_instructions_are_counted_ones_or_assumed_from_accesses():

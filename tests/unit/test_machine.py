@@ -126,8 +126,9 @@ def write(tmp_path, old, new, text=GOOD):
         ("l2 = { entries = 1536", "l2 = { entris = 1536", "tlb.l2.entris: no such field"),
         ("l2 = { entries = 1536", 'l2 = { entries = "x"', "tlb.l2.entries = 'x': Expected `int`"),
         ("pde = { entries = 32", "pde = { entries = -4", "walk_caches.pde.entries = -4: must be at least 1"),
-        ("share = 0.5", "share = 1.5", "l2.share = 1.5: must be at most 1"),
-        ("cycles = 12.0", "cycles = -1.0", "l2.cycles = -1.0: must be at least"),
+        ("share = 0.5", "share = 1.5", "l1d.share = 1.5: must be at most 1"),
+        ("cycles = 5.0", "cycles = -1.0", "l1d.cycles = -1.0: must be at least"),
+        ("cycles = 12.0", "cycles = -1.0", "walk_caches.cycles = -1.0: must be at least 0"),
         ("[85.0, 140.0]", "[85.0, -140.0]", "latency.idle[0][1] = -140.0: must be at least"),
         ("[85.0, 140.0]", "[85.0, 0.0]", "latency.idle[0][1] = 0.0: must be at least"),
         ("[85.0, 140.0]", "[85.0, 1e-300]", "latency.idle[0][1] = 1e-300: must be at least"),
@@ -233,7 +234,8 @@ def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
 
 
 def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
-    """By hand: leaf entries from DRAM, others from caches; load adds what it adds to any read."""
+    """By hand: leaf entries from DRAM, others from caches; load adds what it adds to any read. What walks
+    take beside their reads was measured with them."""
     plain = with_latency(load_machine("hydra-haswell"), measured(), "mine")
     took = {(0, 0): 90.0, (0, 1): 150.0, (1, 0): 160.0, (1, 1): 95.0}
     machine, odd = with_walks(plain, (0, 1), took, "measured")
@@ -243,19 +245,20 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
     count.reads[8, ..., DRAM], count.reads[16, 0, 0, LLC] = reads, 100
     added = np.array(machine.latency.contended) - machine.latency.idle
     for contended, each in ((False, walk), (True, walk + added)):
-        cached = 50 * (machine.l2.cycles + machine.llc.cycles)
+        cached, own = 100 * machine.llc.cycles, reads.sum() * machine.walk_caches.cycles
         expected = (reads * each).sum() * machine.ghz + cached
-        found = cost.walk_cycles(count.reads, cost.read_cycles(machine, contended)).sum()
+        found = cost.walk_cycles(count.reads, cost.read_cycles(machine, contended), own).sum()
         assert found == pytest.approx(expected)
     local = (reads.sum(axis=1) * walk.diagonal()).sum() * machine.ghz + cached
     home = cost.at_home(cost.read_cycles(machine))
-    assert cost.walk_cycles(count.reads, home).sum() == pytest.approx(local)
-    farther = (machine.table_cycles() - machine.latency_cycles()) / machine.ghz
+    assert cost.walk_cycles(count.reads, home, own).sum() == pytest.approx(local)
+    farther = (machine.table_cycles() - machine.latency_cycles() + machine.walk_caches.cycles) / machine.ghz
     assert farther == pytest.approx(walk - np.array(plain.latency.idle))
     write_machine(tmp_path / "mine.toml", machine)
     assert load_machine(tmp_path / "mine.toml") == machine
     for other in (machine.resized(4), machines.at_latency_ratio(machine, 3.0)):
-        beyond = (other.table_cycles() - other.latency_cycles())[:2, :2] / machine.ghz
+        beyond = (other.table_cycles() - other.latency_cycles())[:2, :2] + machine.walk_caches.cycles
+        beyond /= machine.ghz
         assert beyond == pytest.approx(farther)
     same, odd = with_walks(plain, (0, 1), took | {(1, 1): 81.0}, "measured")
     assert same.latency == plain.latency and odd.startswith(

@@ -80,7 +80,7 @@ def test_walks_and_reads_are_the_same_under_every_policy_and_ideal_takes_the_few
     found = together(case, possible(case))
     read = cost.read_cycles(case.machine)
     cycles = {
-        name: cost.walk_cycles(at_shares(one.reads, case.machine.llc)[0], read).sum()
+        name: cost.walk_cycles(at_shares(one.reads, case.machine.llc)[0], read, 0.0).sum()
         for name, one in found.items()
     }
     for name, other in found.items():

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from captures import without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
-from ptanalyze.analysis.replay import replay_steady_state, replay_walks, start
+from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
+from ptanalyze.cost.counts import read_cycles, walk_cycles
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
@@ -498,6 +499,11 @@ def assert_same_as(case, twin, name, params, batch=1 << 20, every_step=False):
     assert done.pages.tolist() == pages
     assert {tuple(at.tolist()): int(done.reads[tuple(at)]) for at in np.argwhere(done.reads)} == found
     assert {tuple(at.tolist()): int(done.classes[tuple(at)]) for at in np.argwhere(done.classes)} == classes
+    assert done.reads.sum() == np.bitwise_count(whole.read).sum()
+    own = at_shares(done.reads, case.machine.llc)[0]
+    beside = done.classes.sum() * case.machine.walk_caches.cycles
+    cycles = walk_cycles(own, read_cycles(case.machine), beside).sum()
+    assert cycles == pytest.approx(naive.cycles(found, classes, case.machine))
 
 
 @pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis"])

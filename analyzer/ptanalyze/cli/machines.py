@@ -147,8 +147,13 @@ def facts(machine: Machine) -> dict[str, Mapping[str, Cell]]:
             "PML4E": array(walk.pml4e),
             "PML5E": array(walk.pml5e),
             "nested TLB": array(walk.nested),
+            **({"cycles of a walk beside its reads": walk.cycles} if walk.cycles else {}),
         },
-        "caches": {"L2 of a CPU": cache(machine.l2), "LLC of a node": cache(machine.llc)},
+        "caches that walks read through": {
+            **({"L1D of a CPU": cache(machine.l1d)} if machine.l1d else {}),
+            "L2 of a CPU": cache(machine.l2),
+            "LLC of a node": cache(machine.llc),
+        },
     }
 
 

@@ -57,7 +57,10 @@ JOINS = (1, 2, 4, 8, 16)
 
 
 class Tlb(Strict):
-    """First-level arrays by page size; `l2` is shared by the sizes in `l2_holds`, `l2_1g` stands apart."""
+    """First-level arrays by page size; `l2` is shared by the sizes in `l2_holds`, `l2_1g` stands apart.
+
+    joins  aligned 4 KiB pages in a row, of aligned frames in a row, that share an entry of both levels
+    """
 
     l1_4k: Array
     l1_2m: Array
@@ -65,19 +68,21 @@ class Tlb(Strict):
     l2: Array
     l2_holds: tuple[str, ...] = ("4k", "2m")
     l2_1g: Array | None = None
-    joins: int = (
-        1  # aligned 4 KiB pages in a row, of aligned frames in a row, that share an entry of both levels
-    )
+    joins: int = 1
 
 
 class WalkCaches(Strict):
-    """Paging-structure caches per CPU: a hit in `pde` skips to the leaf table, in `pdpte` to level 2, ..."""
+    """Paging-structure caches per CPU: a hit in `pde` skips to the leaf table, in `pdpte` to level 2, ...
+
+    cycles  that a walk takes beside its reads
+    """
 
     pde: Array
     pdpte: Array
     pml4e: Array
     pml5e: Array | None = None
     nested: Array | None = None  # nested TLB: guest frame -> host frame, used by two-dimensional walks
+    cycles: Nonnegative = 0.0
 
 
 LINES = 4  # times its ways: lines of a set that all shares of an LLC are ways of (ADR 22)
@@ -179,13 +184,14 @@ class Machine(Strict):
     def table_cycles(self, contended: bool = False) -> np.ndarray:
         """float64[nodes, nodes]: the same of a page walker's read of a table.
 
-        Where walks were measured, what a walk takes beyond a read of the same memory is part of it, under
-        load too; else it is a read like any other.
+        Where walks were measured, what a walk takes beyond a read of the same memory and its own cycles is
+        part of it, under load too; else it is a read like any other.
         """
         cycles = self.latency_cycles(contended)
         if self.latency.walk is None:
             return cycles
-        return cycles + np.subtract(self.latency.walk, self.latency.idle) * self.ghz
+        beyond = np.subtract(self.latency.walk, self.latency.idle) * self.ghz - self.walk_caches.cycles
+        return cycles + np.maximum(beyond, 0)
 
     def resized(self, nodes: int) -> "Machine":
         """The machine with another number of nodes: its first nodes, or more of them, each new pair as far
@@ -228,9 +234,7 @@ class EntryCost(Strict):
 class EntryCosts(Strict):
     """Costs by what happens to an entry and its page, including the flush of the caller's own TLB."""
 
-    fill: (
-        EntryCost  # a page is allocated and mapped; zeroing is left out, as it is the same under every policy
-    )
+    fill: EntryCost  # a page is allocated and mapped; not zeroed, which is the same under every policy
     rewrite: EntryCost  # mprotect
     clear: EntryCost  # munmap: the page is freed
 
@@ -261,9 +265,7 @@ class Costs(Strict):
     instructions_per_access: Nonnegative  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
     collapse_ns: Nonnegative = 1027.0  # copy a page of 4 KiB into a huge page; older files lack it
-    broadcast_ns: Nonnegative = (
-        2700.0  # shootdown by an instruction (INVLPGB); the initiator's; older files lack it
-    )
+    broadcast_ns: Nonnegative = 2700.0  # shootdown by INVLPGB; the initiator's; older files lack it
     kernel: str = ""  # Linux version that it was measured on; older files lack it
 
 
@@ -354,17 +356,11 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     for name, own in (("l1d", machine.l1d), ("l2", machine.l2)):
         if own is not None and own.shares is not None:
             yield f"{name}.shares", list(own.shares), "only the LLC's share has bounds: leave it out"
-    if machine.llc.shares is not None and len(machine.llc.shares) != BOUNDS:
-        yield (
-            "llc.shares",
-            list(machine.llc.shares),
-            "must be two numbers, the least and the most of llc.share",
-        )
-    elif machine.llc.shares is not None:
-        low, high = machine.llc.shares
-        if not 0 < low <= machine.llc.share <= high <= 1:
-            bounds = f"must be bounds of llc.share, {machine.llc.share}, above 0 and at most 1"
-            yield "llc.shares", list(machine.llc.shares), bounds
+    if (shares := machine.llc.shares) is not None and len(shares) != BOUNDS:
+        yield "llc.shares", list(shares), "must be two numbers, the least and the most of llc.share"
+    elif shares is not None and not 0 < shares[0] <= machine.llc.share <= shares[1] <= 1:
+        bounds = f"must be bounds of llc.share, {machine.llc.share}, above 0 and at most 1"
+        yield "llc.shares", list(shares), bounds
     yield from _latency_faults("latency.idle", machine.latency.idle, machine.nodes)
     if machine.latency.contended is not None:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
@@ -373,9 +369,7 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
 
 
 def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
-    if len(matrix) != nodes or any(
-        len(row) != nodes for row in matrix
-    ):  # of several faults the first is said
+    if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
         shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
         yield field, shape, f"must have {nodes} rows of {nodes} numbers, one per node"
     for a, row in enumerate(matrix):

@@ -200,11 +200,11 @@ def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
     """float64[nodes, nodes, from]: cycles of a read by [reader's node, serving node, what serves it].
 
     Of a table, by a page walker (Machine.table_cycles). Reads not from DRAM come from the reader's own
-    caches, wherever the table is: the mean of L2 and LLC.
+    caches, wherever the table is.
     """
     dram = machine.table_cycles(contended)
-    cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
-    return np.stack([cached, cached, cached, dram], axis=-1)
+    own = (machine.l1d or machine.l2, machine.l2, machine.llc)
+    return np.stack([*(np.full_like(dram, cache.cycles) for cache in own), dram], axis=-1)
 
 
 def at_home(cycles: np.ndarray) -> np.ndarray:
@@ -213,14 +213,17 @@ def at_home(cycles: np.ndarray) -> np.ndarray:
     return np.broadcast_to(cycles[nodes, nodes][:, None], cycles.shape)
 
 
-def walk_cycles(reads: np.ndarray, cycles: np.ndarray, host: np.ndarray | None = None) -> np.ndarray:
-    """float64[2]: cycles of all reads of the guest's tables, and of the host's; reads of the same walk depend
-    on each other, so they add up.
+def walk_cycles(
+    reads: np.ndarray, cycles: np.ndarray, own: float, host: np.ndarray | None = None
+) -> np.ndarray:
+    """float64[2]: cycles of walks and all reads of the guest's tables, and of reads of the host's; reads of
+    the same walk depend on each other, so they add up.
 
     reads   [bits, nodes, nodes, from]
     cycles  float64[nodes, nodes, from], of either or, with `host`, of the guest's
+    own     cycles of the walks beside their reads: WalkCaches.cycles of each
     """
-    guests = float((reads[GUEST_BITS].sum(axis=0) * cycles).sum())
+    guests = own + float((reads[GUEST_BITS].sum(axis=0) * cycles).sum())
     hosts = (reads.sum(axis=0) - reads[GUEST_BITS].sum(axis=0)) * (cycles if host is None else host)
     return np.array([guests, float(hosts.sum())])
 
@@ -351,20 +354,15 @@ def held_ns(calls: Sequence[CallCost]) -> float:
 
 def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: float) -> list[Finding]:
     """Warns of mmap_lock contention, which estimates do not include."""
-    if cpus < 2 or not run_cycles:
-        return []
-    share = held_ns(calls) * ghz * cpus / run_cycles
-    if share < BUSY:
-        return []
-    return [noted("lock", share=min(share, 1))]
+    share = held_ns(calls) * ghz * cpus / run_cycles if cpus > 1 and run_cycles else 0.0
+    return [noted("lock", share=min(share, 1))] if share >= BUSY else []
 
 
 def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:
     """(instructions of a Trace from chunk `first` on, their source): counted, or from its accesses by an
     assumed ratio."""
     chunks = trace.chunks[first:]
-    executed = int(chunks["instructions"].sum())
-    if executed:
+    if executed := int(chunks["instructions"].sum()):
         return float(executed), noted("instructions")
     ratio = costs.instructions_per_access
     assumed = noted("instructions", line="instructions-assumed", ratio=ratio)

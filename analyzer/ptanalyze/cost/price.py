@@ -35,7 +35,6 @@ from ..core.interval import NEVER, Interval
 from .counts import (
     AS_TRACED,
     DRAM,
-    GUEST,
     GUEST_BITS,
     HOST,
     STEADY,
@@ -148,7 +147,7 @@ class Pricing:
         warm, contended = counts.run == WARM, law.contended[0]
         own = counts.reads[STEADY, 0]
         cycles = read_cycles(machine, contended)
-        guest, host = walk_cycles(own, cycles).tolist()
+        guest, host = walk_cycles(own, cycles, _own_cycles(counts, STEADY, machine)).tolist()
         managed_once, managed = (kernel_cycles(counts, run, machine, costs) for run in (TRACED, STEADY))
         events, made = _events(counts, STEADY), counts.calls[STEADY]
         calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
@@ -199,7 +198,7 @@ class Pricing:
             data=None if base or counts.data is None else counts.data[0],
             walk_cycles=guest + host,
             guest_walk_cycles=guest,
-            dram_shares=_dram_shares(own, cycles),
+            dram_shares=_dram_shares(own, cycles, (guest, host)),
             management_cycles=managed,
             fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
             system_calls=calls,
@@ -353,12 +352,12 @@ class Law:
     def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
         """float64[sides, corners]: walk cycles of the run; cycles: float64[states, sides, nodes, nodes,
         from]."""
-        every = []
+        every, beside = [], _own_cycles(counts, self.number, self.machine)
         for part in self.parts:
             reads = counts.in_longer(part) if part else counts.reads[self.number]
             bits = np.einsum("sbnmd,tgnmd->gstb", reads.astype(np.float64), cycles)
-            guest, host = bits[GUEST, ..., GUEST_BITS], bits[HOST]
-            every.append((guest.sum(axis=-1), host.sum(axis=-1) - host[..., GUEST_BITS].sum(axis=-1)))
+            guest, not_host = bits[..., GUEST_BITS].sum(axis=-1)
+            every.append((beside + guest, bits[HOST].sum(axis=-1) - not_host))
         sides: np.ndarray = np.array(every)[self.part, :, self.share, self.state % len(cycles)].T
         return sides
 
@@ -474,7 +473,7 @@ def measured_cycles(machine: Machine, calibration: Calibration, contended: bool 
 
 def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, contended: bool) -> None:
     """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
-    the LLC: cached entries in L2, in either, or in the LLC with DRAM under load."""
+    the LLC: cached entries in the first cache, where they were, or in the LLC with DRAM under load."""
     local = calibration.local
     if not local.walks or not local.walk or not base.walks:
         return
@@ -482,13 +481,14 @@ def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, con
     placed = [measured_cycles(machine, calibration, state) for state in (contended, loaded)]
     least, middles, most = [], [], []
     for run in (STEADY, TRACED) if base.longer else (STEADY,):
-        walks = max(float(base.classes[run].sum()), 1.0)
+        walks, own = max(float(base.classes[run].sum()), 1.0), _own_cycles(base, run, machine)
         for reads in base.reads[run]:
-            spread = float(reads[..., :DRAM].sum()) * (machine.llc.cycles - machine.l2.cycles) / 2
-            middle, busy = (float(walk_cycles(reads, *sides).sum()) for sides in placed)
-            least.append((middle - spread) / walks)
+            cached = reads[..., :DRAM].sum(axis=(0, 1, 2))
+            priced = placed[0][0, 0, 0, :DRAM]
+            middle, busy = (float(walk_cycles(reads, guest, own, host).sum()) for guest, host in placed)
+            least.append((middle - cached @ (priced - priced[0])) / walks)
             middles.append(middle / walks)
-            most.append((max(busy, middle) + spread) / walks)
+            most.append((max(busy, middle) + cached @ (priced[-1] - priced)) / walks)
     found = local.walk / local.walks
     if min(least) / UNLIKE <= found <= max(most) * UNLIKE:
         return
@@ -507,17 +507,22 @@ def _native(base: Counts, machine: Machine, contended: bool) -> tuple[Interval, 
         return None
     measured, one_node = base.timed
     read = read_cycles(machine, contended and not one_node)
-    walks = float(walk_cycles(base.reads[TRACED, 0], at_home(read) if one_node else read).sum())
+    own = _own_cycles(base, TRACED, machine)
+    walks = float(walk_cycles(base.reads[TRACED, 0], at_home(read) if one_node else read, own).sum())
     cycles = Interval(measured / OTHER_CPU, measured, measured * OTHER_CPU)
     return cycles, walks / float(base.instructions[TRACED])
 
 
-def _dram_shares(reads: np.ndarray, cycles: np.ndarray) -> tuple[float | None, float | None]:
-    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None without reads."""
-    dram, whole = (
-        walk_cycles(reads, cycles * (np.arange(cycles.shape[-1]) == DRAM)),
-        walk_cycles(reads, cycles),
-    )
+def _own_cycles(counts: Counts, run: int, machine: Machine) -> float:
+    """Cycles that the walks of a run take beside their reads."""
+    return float(counts.classes[run].sum()) * machine.walk_caches.cycles
+
+
+def _dram_shares(
+    reads: np.ndarray, cycles: np.ndarray, whole: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """(guest, host) share of the `whole` walk cycles that waits for DRAM, f of the law; None without any."""
+    dram = walk_cycles(reads, cycles * (np.arange(cycles.shape[-1]) == DRAM), 0.0)
     guest, host = (float(part / all_) if all_ else None for part, all_ in zip(dram, whole, strict=True))
     return guest, host
 

@@ -109,7 +109,8 @@ def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = 
     marginal = structs.replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
     ns = taken_ns(np.stack([counters.events, counters.host_events]), machine, marginal)
     balancing = float(ns[BALANCING])
-    walks = walk_cycles(counters.reads, read_cycles(machine, contended)).sum()
+    own = float(counters.classes.sum()) * machine.walk_caches.cycles
+    walks = walk_cycles(counters.reads, read_cycles(machine, contended), own).sum()
     return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
 
 
