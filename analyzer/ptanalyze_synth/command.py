@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 
 import ptanalyze as pt
 
 from .parameters import Parameters, whole_pages
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -105,8 +101,7 @@ def parameters(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
-@pt.options.output_options("map", file=False)
-def command(directory: str | None, trace: bool, output: pt.options.Output, **asked: Any) -> None:
+def command(directory: str | None, trace: bool, **asked: Any) -> None:
     """Generate a capture of a synthetic workload: page tables and trace by a model of Linux's allocation.
 
     Captures may be larger than this machine. Every parameter and the seed are kept in the capture. Page
@@ -122,37 +117,10 @@ def command(directory: str | None, trace: bool, output: pt.options.Output, **ask
 
     directory = directory or pt.options.free_name("synth")
     with pt.terminal.progress_bar() as progress:
-        process, snapshot = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
-
-    def table() -> DataFrame:
-        return pt.page_tables(directory)
-
-    rows, accesses = table_rows(snapshot), process.recorder.accesses if trace else 0
-    output.emit(
-        "synth",
-        table,
-        lambda: {"tables": rows, "accesses": accesses},
-        lambda: [pt.columns.Section("Page tables", rows)],
-        {"map": table},
-    )
+        process, _ = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
     if warning := left_to_chance(process.plan):
         pt.options.echo(f"ptanalyze: {warning}", err=True)
+    accesses = process.recorder.accesses if trace else 0
     pt.options.echo(
-        f"{directory}: made, {accesses:,} accesses traced; {pt.options.next_step('classify', directory)}",
-        err=output.form != "table",
+        f"{directory}: made, {accesses:,} accesses traced; {pt.options.next_step('classify', directory)}"
     )
-
-
-def table_rows(snapshot: pt.Snapshot) -> list[dict[str, Any]]:
-    """A row per dimension: MiB of tables, and their number at each level and on each node."""
-    sides = {"page table" if snapshot.host is None else "gPT": snapshot.guest}
-    if snapshot.host is not None:
-        sides["ePT"] = snapshot.host
-    rows = []
-    for name, tree in sides.items():
-        levels, nodes = Counter(tree.level.tolist()), Counter(tree.node.tolist())
-        row = {"table": name, "MiB": len(tree.level) / 256}
-        row |= {f"level {level}": levels[level] for level in sorted(levels, reverse=True)}
-        rows.append(row | {f"node {node}": nodes[node] for node in sorted(nodes)})
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    return [{key: row.get(key, 0) for key in keys} for row in rows]

@@ -287,7 +287,7 @@ def in_a_terminal(program, arguments, **more):
 
 
 def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
-    arguments = ["machines", "hydra-haswell"]
+    arguments = ["info", "lookup"]
     assert "\x1b[36m" in in_a_terminal(on_the_path, arguments)
     assert "\x1b[36m" not in in_a_terminal(on_the_path, arguments, NO_COLOR="1")
     piped = subprocess.run(

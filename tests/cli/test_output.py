@@ -15,7 +15,7 @@ import pytest
 from matplotlib import image
 
 import ptanalyze
-from captures import TOUCHES, shorter, unpack
+from captures import TOUCHES, shorter
 from command_line import LEAVES, is_one_line, takes
 from needs import needs_root
 from plot_texts import readable
@@ -41,8 +41,6 @@ COUNTERS = (
     "15741821,,dtlb_store_misses.walk_pending:u,1,100.00,,\n0,,ept.walk_pending:u,1,100.00,,\n"
 )
 EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
-    "synth": "-o made --size 16M --guest visible --accesses 1000",
-    "join": "pair/host pair/guest -o made",
     "diff": "VM VM",
     "info": "VM",
     "check": "VM",
@@ -67,19 +65,21 @@ NO_TABLE = {
     "import": "one line: what was imported",
     "doctor": "lines about the host, or JSON for a fleet",
     "hugepages": "mappings and lines to type, or JSON",
+    "join": "one line: what the host maps",
     "redact": "one line: what was written",
+    "synth": "one line: what was made",
     "relocate": "lines about one process",
     "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
 }
 TABLES_ALONE = {
-    "check", "join", "policies", "survey", "diff", "machines",
+    "check", "policies", "survey", "diff", "machines",
     "topology",
 }  # fmt: skip
 DRAWN = {*EXAMPLES} - TABLES_ALONE
 ONLY_JSON = {"doctor", "hugepages"}
 OTHER_NAMES = {"calibrate": "calibration"}
-OWN_FILE = {"synth", "join", "calibrate"}  # -o is what they make
+OWN_FILE = {"calibrate"}  # -o is what they make
 FORMS = {"table": "json", "json": "csv", "csv": "json"}  # what is printed, what -o writes; json also draws
 IMAGES = dict(zip(EXAMPLES, cycle(("png", "svg", "pdf")), strict=False))
 
@@ -122,7 +122,6 @@ def place(tmp_path_factory):
     """A directory with all that the examples read; they run and write there."""
     place = tmp_path_factory.mktemp("examples")
     (place / "local.csv").write_text(COUNTERS)
-    unpack("visible-bound", place).rename(place / "pair")
     return place
 
 

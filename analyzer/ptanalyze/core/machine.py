@@ -271,7 +271,7 @@ class Costs(Strict):
 
 def load_machine(name_or_path: str | PathLike[str]) -> Machine:
     """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
-    path = _find("machines", name_or_path)
+    path = model_file("machines", name_or_path)
     machine = _struct(path, _plain(path), Machine)
     for field, value, why in _machine_faults(machine):
         raise UsageError(f"{path}: {field} = {value}: {why}")
@@ -280,7 +280,7 @@ def load_machine(name_or_path: str | PathLike[str]) -> Machine:
 
 def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
     """Costs named by a Machine, or from the file `path`. UsageError names file, field and value."""
-    file = _find("costs", path or machine.costs)
+    file = model_file("costs", path or machine.costs)
     costs = _struct(file, _with_middles(_plain(file)), Costs)
     for field, value, why in _cost_faults(costs):
         raise UsageError(f"{file}: {field} = {value}: {why}")
@@ -292,7 +292,8 @@ def machine_names() -> list[str]:
     return sorted(path.stem for path in (bundled("models") / "machines").glob("*.toml"))
 
 
-def _find(kind: str, name: str | PathLike[str]) -> Path:
+def model_file(kind: str, name: str | PathLike[str]) -> Path:
+    """The file of a bundled model, of "machines" or "costs", or the TOML file that the name is."""
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return path

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import process
 from ..core.columns import Cell, Section
@@ -222,17 +222,6 @@ def number(value: float | None) -> str:
 
 
 # Latencies from node to node for people.
-
-
-def matrices(title: str, nodes: Sequence[int], by_state: Mapping[str, Any]) -> Iterator[Section]:
-    """A table per state of {state: [reader's node][serving node]} that has a matrix."""
-    for state, matrix in by_state.items():
-        if matrix is not None:
-            rows = [
-                {"reader": f"node {a}"} | {f"node {b}": float(ns) for b, ns in zip(nodes, row, strict=True)}
-                for a, row in zip(nodes, matrix, strict=True)
-            ]
-            yield Section(f"{title}, {state}", rows)
 
 
 @contextmanager
