@@ -37,11 +37,11 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
 def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.options.Output) -> None:
     """Print published measurements beside this package's figures, one row per quantity.
 
-    law: run times from published counters. replayed: from published counts and sizes. modelled: a workload
-    made by `ptanalyze synth` from its published description, scaled down. traced small: the program itself,
-    traced at a small size. fitted (calibrated on this very number) is no evidence and counts nowhere; what
-    holds by definition is left out. not reproducible: a note says why. Error = (ours - published) /
-    published; an interval of no width that misses is an error.
+    law: run times from published counters. page size: from runs with small and huge pages. replayed: from
+    published counts and sizes. modelled: a workload made by `ptanalyze synth` from its published description,
+    scaled down. traced small: the program itself, traced at a small size. fitted (calibrated on this very
+    number) is no evidence and counts nowhere; what holds by definition is left out. not reproducible: a note
+    says why. Error = (ours - published) / published; an interval of no width that misses is an error.
 
     \b
     Examples:

@@ -1,6 +1,7 @@
 """Mitosis (ASPLOS 2020), figure by figure."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 import ptanalyze as pt
 from ptanalyze_law.prior import reference
 
+from . import page_size
 from .bench import Bench
 from .law_rows import predicted, replicated, run_of, slowdown, waited_for
 from .row import LAW, NOT_REPRODUCIBLE, REPLAYED, Row, published
@@ -169,4 +171,5 @@ FIGURES = {
     "Figure 10": figure_10,
     "Table 5": table_5,
     "poster": poster,
+    "page size": partial(page_size.rows, "mitosis"),
 }

@@ -12,14 +12,17 @@ import ptanalyze as pt
 if TYPE_CHECKING:
     from .bench import Bench
 
-Kind: TypeAlias = Literal["law", "replayed", "modelled", "traced small", "fitted", "not reproducible"]
+Kind: TypeAlias = Literal[
+    "law", "page size", "replayed", "modelled", "traced small", "fitted", "not reproducible"
+]
 LAW: Kind = "law"
+PAGES: Kind = "page size"
 REPLAYED: Kind = "replayed"
 MODELLED: Kind = "modelled"
 TRACED: Kind = "traced small"
 FITTED: Kind = "fitted"
 NOT_REPRODUCIBLE: Kind = "not reproducible"
-EVIDENCE = (LAW, REPLAYED, MODELLED, TRACED)
+EVIDENCE = (LAW, PAGES, REPLAYED, MODELLED, TRACED)
 KINDS = (*EVIDENCE, FITTED, NOT_REPRODUCIBLE)
 JUDGED = (*EVIDENCE, NOT_REPRODUCIBLE)  # what has a number of ours can fail
 LEAST_EFFECT = 0.05  # of a ratio: smaller published effects are noise
@@ -34,7 +37,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     unit   "x" (ratio), "%" (points of a share), "bytes", ...
     bound  "" where the paper gives a number, "at least" or "at most" where it says more or fewer
     read   how it was taken: from text or table, off a figure, or from the public artifact of the paper
-    kind   law: a run time from published counters of other runs; replayed: from published counts, tables or
+    kind   law: a run time from published counters of other runs; page size: from two local runs, with small
+           and huge pages, and the walk cycles of the run itself; replayed: from published counts, tables or
            sizes; modelled: a workload made by synth from its published description; traced small: the program
            itself, traced at a small size; fitted: calibrated on this very number, or made from published
            results of the same experiment, which is no evidence; not reproducible: the note says why; it is

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import product
 from statistics import mean, median
 from textwrap import wrap
 from typing import Any
@@ -12,7 +13,7 @@ from pandas import DataFrame
 import ptanalyze as pt
 
 from .bench import bench
-from .row import EVIDENCE, JUDGED, KINDS, LEAST_EFFECT, NOT_REPRODUCIBLE, Row, Rows, flat, published
+from .row import EVIDENCE, JUDGED, KINDS, LAW, LEAST_EFFECT, NOT_REPRODUCIBLE, Row, Rows, flat, published
 
 # a module of this package with FIGURES, {figure or table: function(bench) that yields Rows}, and their file
 PAPERS = ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")
@@ -132,15 +133,16 @@ def spread(errors: Sequence[float]) -> dict[str, float | None]:
 
 
 def rivals(table: DataFrame) -> list[dict[str, Any]]:
-    """[{who, rows, mean_error, median_error, max_error}]: the law and each of its rivals, in errors of the
-    effect on the rows that have it; empty without any."""
+    """[{who, rows, mean_error, median_error, max_error}]: each law and its rivals, in errors of the effect on
+    the rows that have them; empty without any."""
     comparable = predictions(table)
     comparable = comparable[comparable["error"].notna() & (comparable["published"] != 0)]
     lines = []
-    for name, title in RIVALS.items():
-        same = comparable[comparable[name].notna()]
+    for law, (name, title) in product(KINDS, RIVALS.items()):
+        same = comparable[comparable[name].notna() & (comparable["kind"] == law)]
         effect = (same["published"] - 1).abs().clip(lower=LEAST_EFFECT)
-        for who, ours in ((f"law, beside {title}", same["ours"]), (title, same[name])):
+        rival = title if law == LAW else f"{title}, beside {law}"
+        for who, ours in ((f"{law}, beside {title}", same["ours"]), (rival, same[name])):
             if len(same):
                 errors = ((ours - same["published"]) / effect).abs().tolist()
                 lines.append({"who": who, "rows": len(same), **spread(errors)})

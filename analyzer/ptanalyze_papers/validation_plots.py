@@ -9,6 +9,7 @@ import ptanalyze as pt
 
 KINDS = {  # ptanalyze_papers.row.KINDS: colour, whether it is evidence
     "law": (pt.style.GREEN, True),
+    "page size": (pt.style.YELLOW, True),
     "replayed": (pt.style.BLUE, True),
     "modelled": (pt.style.ORANGE, True),
     "traced small": (pt.style.SKY, True),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ptanalyze_host.cacheline import latency_levels
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.predict import predict_placement
 
+from . import page_size
 from .bench import Bench
 from .law_rows import misplaced, predicted, replicated, run_of, slowdown, waited_for
 from .row import FITTED, LAW, MODELLED, NOT_REPRODUCIBLE, Kind, Row, published
@@ -311,4 +313,5 @@ FIGURES = {
     "Table 4": table_4,
     "Table 5": table_5,
     "section 5.2: shadow paging": shadow,
+    "page size": partial(page_size.rows, "vmitosis"),
 }

@@ -281,14 +281,9 @@ class Part(NamedTuple):
     def message(self) -> Message:
         how = "local" if self.remote == 0 else "" if any(map(faster, self.gain)) else "none"
         if self.measured:
-            how = "measured" if self.here else "elsewhere"
+            how = "measured" if self.gain == self.measured else "elsewhere"
         how = how or ("least" if self.least else "for" if self.bytes > 0 else "gain")
         return message("part", f"{self.kind}-{how}", gain=self.gain, size=self.bytes, measured=self.measured)
-
-    @property
-    def here(self) -> bool:
-        """Whether the gain is the measured one: its tables were where the baseline's are."""
-        return self.gain == self.measured
 
 
 class Verdict(NamedTuple):
@@ -472,7 +467,7 @@ def limit_of(
     if unjudged:
         return message("limit", UNKNOWN, parts=words)
     if first.noticed:
-        how = "-measured" if first.measured and first.here else "" if faster(first.gain.low) else "-unsure"
+        how = "-measured" if first.gain == first.measured else "" if faster(first.gain.low) else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
     if most >= POSSIBLE:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
@@ -273,11 +273,6 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sources: dict[str, str] = {}
 
 
-LEAST_GAIN = 1.05  # of huge pages: the law divides by what they save
-MOST_LEFT = 0.7  # of the walk cycles, with them: noise would be divided by what is saved
-LEAST_HUGE = 0.5  # of the memory: below, which part became huge says more than how much did
-UNLIKE_SIZE = 2.0  # programs that are larger or smaller by that are others
-
 RATIOS = ("gain", "contiguous", "huge_over_split")  # of a PageTrial
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -317,6 +312,12 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     refused: dict[str, Count] = {}
     enabled: str = ""
 
+    LEAST_GAIN: ClassVar = 1.05  # of huge pages: the law divides by what they save
+    MOST_LEFT: ClassVar = 0.7  # of the walk cycles, with them: noise would be divided by what is saved
+    LEAST_HUGE: ClassVar = 0.5  # of the memory: below, which part became huge says more than how much did
+    UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
+    NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
+
     @property
     def share(self) -> float:
         """Part of the memory in small pages that became huge."""
@@ -332,12 +333,12 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         bytes, without a trace, or where huge pages save that part of the walk cycles."""
         size, took = self.resident_bytes, 1 - 1 / self.gain.middle
         wrong = {
-            "gain": self.gain.middle < LEAST_GAIN or self.gain.low <= 1,
-            "found": self.huge_share_found > LEAST_HUGE,
-            "fragmented": self.share < LEAST_HUGE,
-            "size": mapped is not None and not size / UNLIKE_SIZE <= mapped <= size * UNLIKE_SIZE,
+            "gain": self.gain.middle < self.LEAST_GAIN or self.gain.low <= 1,
+            "found": self.huge_share_found > self.LEAST_HUGE,
+            "fragmented": self.share < self.LEAST_HUGE,
+            "size": mapped is not None and not size / self.UNLIKE_SIZE <= mapped <= size * self.UNLIKE_SIZE,
             "untraced": not traced,
-            "left": saved is not None and saved < 1 - MOST_LEFT,
+            "left": saved is not None and saved < 1 - self.MOST_LEFT,
             "more": saved is not None and saved < took,
         }
         code = next((code for code, is_so in wrong.items() if is_so), None)

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 END = Interval(0, 1, 2)  # of an Interval
-NOISE_OF_PAIR = 0.03  # of the ratio of two runs (ADR 40)
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
@@ -391,7 +390,8 @@ class Law:
         ratio = over(ratios)
         if self.pages is None or np.all(ratios == 1):
             return ratio
-        return Interval(ratio.low / (1 + NOISE_OF_PAIR), ratio.middle, ratio.high * (1 + NOISE_OF_PAIR))
+        noise = 1 + PageTrial.NOISE
+        return Interval(ratio.low / noise, ratio.middle, ratio.high * noise)
 
     def run_time(self, counts: Counts, managed: float, extra: float | None) -> dict[str, Any]:
         """Fields of a Result.
