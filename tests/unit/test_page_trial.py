@@ -146,9 +146,14 @@ def test_on_one_node_the_tables_of_the_trial_were_local():
 
 
 def test_the_gain_of_huge_pages_is_the_measured_one_where_it_was_measured():
-    counts, gain = (read(500, 500), read(50, 0)), Interval(1.49, 1.52, 1.55)
-    for here, nodes, measured in ((True, 2, True), (True, 1, False), (False, 2, False)):
-        _, huge = tried(*counts, here=here, nodes=nodes)
+    gain, remote, local = Interval(1.49, 1.52, 1.55), read(500, 500), read(1000, 0)
+    for base, here, nodes, measured in (
+        (remote, True, 2, True),
+        (remote, True, 1, False),
+        (local, True, 1, True),
+        (local, False, 1, False),
+    ):
+        _, huge = tried(base, read(50, 0), here=here, nodes=nodes)
         assert (huge.speedup == gain) == measured
         assert (huge.finding(MEASURED) is not None) == here
 
@@ -181,7 +186,7 @@ def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
     ("huge", "trial", "why"),
     [
         (0, {"gain": Interval(1.03, 1.04, 1.08)}, r"gain 1\.04x \(1\.03-1\.08\), too little"),
-        (0, {"gain": Interval(0.9, 1.2, 1.5)}, r"gain 1\.20x \(0\.90-1\.50\), too little"),
+        (0, {"gain": Interval(0.9, 1.2, 1.5)}, r"gain 1\.20x \(0\.90-1\.50\), or nothing: try for longer"),
         (800, {}, "save only 20 % of the walk cycles in the trace"),
         (600, {"gain": Interval(1.9, 2.0, 2.1)}, "took 50 % off the run, in the trace they save 40 %"),
         (0, {"huge_share_huge": 0.4}, "only 40 % of its memory became huge: memory is fragmented"),

@@ -333,7 +333,8 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         bytes, without a trace, or where huge pages save that part of the walk cycles."""
         size, took = self.resident_bytes, 1 - 1 / self.gain.middle
         wrong = {
-            "gain": self.gain.middle < self.LEAST_GAIN or self.gain.low <= 1,
+            "gain": self.gain.middle < self.LEAST_GAIN,
+            "noisy": self.gain.low <= 1,
             "found": self.huge_share_found > self.LEAST_HUGE,
             "fragmented": self.share < self.LEAST_HUGE,
             "size": mapped is not None and not size / self.UNLIKE_SIZE <= mapped <= size * self.UNLIKE_SIZE,
