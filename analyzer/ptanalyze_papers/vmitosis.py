@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +14,9 @@ from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.predict import predict_placement
 
 from . import page_size
+from . import wide as sockets
 from .bench import Bench
-from .law_rows import misplaced, predicted, replicated, run_of, slowdown, waited_for
+from .law_rows import misplaced, placed, predicted, replicated, run_of, slowdown, waited_for
 from .row import FITTED, LAW, MODELLED, NOT_REPRODUCIBLE, Kind, Row, published
 from .script import million_entries_per_second
 from .vmitosis_moved import figure_6_modelled
@@ -152,6 +155,42 @@ def figure_1(bench: Bench) -> Iterator[Row]:
     yield PAPER.row("one-remote-most", max(one_remote))
     yield PAPER.row("contended-least", min(worst))
     yield PAPER.row("contended-most", found["gups", "RRI"].ours, prediction=GUPS_RRI)
+
+
+ALONE: dict[str, Any] = {"threads": 1, "threads_to_nodes": "0", "placement": "bind:0", "init_trace": False}
+# pattern of synth, GiB of the published run
+SIZES = {"gups": ("uniform", 64), "btree": ("btree", 330), "canneal": ("anneal", 64)}
+# guest and host's placement: pages of 4 KiB, all-local run, runs to predict; pages of 2 MiB, all-local run
+TABLES = {
+    ("visible", "bind:0"): (FAMILY, "LL", FIGURE_1, "thin-2D-THP", "TLL"),
+    ("native", None): ("thin-1D-4K", "L", ("R", "RI"), "thin-1D-THP", "TL"),
+}
+
+
+def walks(bench: Bench) -> Iterator[Row]:
+    """Cycles of walks over those with all tables local: two tables, one, huge pages."""
+    known, size = pt.load_machine("vmitosis-cascade-lake"), bench.size(64, 4)
+    for (workload, (pattern, whole)), (guest, host) in product(SIZES.items(), TABLES):
+        family, local, configs, huge, huge_local = TABLES[guest, host]
+        capture = bench.capture(
+            size=size * sockets.GIB, guest=guest, pattern=pattern, host_placement=host, **ALONE
+        )
+        machine = sockets.with_caches(known, size / whole)
+        small, large = bench.replay(capture, ["linux", "thp"], machine, baseline="linux").values()
+        base, least = walked(small, machine, local), run_of(family, workload, local).walk or np.nan
+        for kind, config, result in [*((family, one, small) for one in configs), (huge, huge_local, large)]:
+            if walk := run_of(kind, workload, config).walk:
+                title = f"{WORKLOADS[workload]}, {config} over {local}: walk cycles"
+                ours, name = walked(result, machine, placed(config)) / base, f"walks-{workload}-{config}"
+                yield PAPER.measured(name, "walk cycles", title, "x", walk / least, ours, MODELLED, "walks")
+
+
+def walked(result: pt.Result, machine: pt.Machine, config: str) -> float:
+    """Cycles of the walks of a Result whose tables are all local, with them at a configuration."""
+    price = pt.counts.read_cycles(machine, contended=config.endswith("I"))[0]
+    every, guests = (reads.sum(axis=(0, 1, 2)) for reads in (result.reads, result.reads[::8]))
+    guest, host = (price[int(table == "R")] for table in (config[0], config[:2][-1]))
+    return float(guests @ guest + (every - guests) @ host + result.walks * machine.walk_caches.cycles)
 
 
 def middle_of(row: Row) -> float:
@@ -303,6 +342,7 @@ def percent_more(ratio: pt.Interval) -> pt.Interval:
 
 FIGURES = {
     "Figure 1": figure_1,
+    "walk cycles": walks,
     "Figure 2": figure_2,
     "Figure 3": figure_3,
     "Figure 4": figure_4,

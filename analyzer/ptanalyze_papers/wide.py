@@ -152,7 +152,8 @@ def with_caches(machine: pt.Machine, factor: float) -> pt.Machine:
     """The machine with caches of `factor` times their size."""
     caches = {
         name: msgspec.structs.replace(cache, bytes=int(cache.bytes * factor))
-        for name, cache in (("l2", machine.l2), ("llc", machine.llc))
+        for name, cache in (("l1d", machine.l1d), ("l2", machine.l2), ("llc", machine.llc))
+        if cache is not None
     }
     return msgspec.structs.replace(machine, **caches)
 

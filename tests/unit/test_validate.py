@@ -343,6 +343,19 @@ def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
     assert sum(abs(flat(one)["error"]) for one in alone) / len(alone) < 0.08
 
 
+def test_walks_are_the_longer_the_more_tables_are_remote_and_loaded(workshop):
+    """Closed form: what two tables add to a walk adds up."""
+    found = named(vmitosis.walks(workshop))
+    assert len(found) == 3 * (6 + 2) + 2 * 2 and {one.kind for one in found.values()} == {MODELLED}
+    for workload in vmitosis.SIZES:
+        ours = {
+            name: found[f"walks-{workload}-{name}"].ours.middle for name in (*vmitosis.FIGURE_1, "R", "RI")
+        }
+        assert ours["LR"] + ours["RL"] - 1 == pytest.approx(ours["RR"])
+        assert ours["LRI"] + ours["RLI"] - 1 == pytest.approx(ours["RRI"])
+        assert 1 < ours["R"] < ours["RI"] and ours["RR"] < ours["LRI"] < ours["RRI"]
+
+
 def test_figure_6_follows_from_one_repaired_configuration():
     found = named(vmitosis.figure_6(None))
     assert found["restored-gpt"].kind == found["artifact-RRIG"].kind == FITTED
