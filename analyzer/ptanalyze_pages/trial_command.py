@@ -168,13 +168,14 @@ def command(
     if pages:
         how = trial.How(least / 100, memory, pause / 1000, seconds or 1.0, limit, precision / 100, say)
         with ExitStack() as stack:
+            running = pid
             if pid is None and figure is None:
                 measured = trial.try_runs(words, warm_up, pairs, how)
             else:
                 pid = pid or largest(trial.start(stack, words, warm_up).pid)
                 words = words or tuple(pt.live.command_line(pid))
                 measured = trial.try_pages(pid, figure, how)
-        for line in lines_of(measured):
+        for line in lines_of(measured, running):
             pt.options.echo(line)
         if file is not None:
             pt.measured.write_calibration(file, trial.record(measured, words))
@@ -202,8 +203,8 @@ def command(
         write(file, done)
 
 
-def lines_of(done: Measured) -> list[str]:
-    """The answer, then how it was come by."""
+def lines_of(done: Measured, pid: int | None = None) -> list[str]:
+    """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
 
     def line(ratio: Ratio, what: str, of: str, numbers: str) -> str:
         low, middle, high = ratio
@@ -237,6 +238,8 @@ def lines_of(done: Measured) -> list[str]:
             f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks),
         ]
+    if pid is not None and done.gain and done.gain[0] > 1:
+        lines.append(f"next           sudo {pt.errors.this_program()} hugepages {pid} --yes")
     return lines
 
 

@@ -23,6 +23,7 @@ from ptanalyze_pages import blocks, figure
 from ptanalyze_pages import trial as engine
 from ptanalyze_pages.blocks import ENDS, HUGE, Blocks, doubts, undone
 from ptanalyze_pages.trial import Measured, over, paired
+from ptanalyze_pages.trial_command import lines_of
 
 pytestmark = needs_root
 AREA, BLOCKS = 8 << 20, 4
@@ -426,6 +427,7 @@ def test_gain_divides_what_was_measured_side_by_side():
     done.rates["found"], done.rates["contiguous"] = [1.0] * 5, [1.1] * 5
     done.rates["huge"], done.rates["split"] = [1.65] * 6, [1.1] * 6
     assert done.gain == pytest.approx((1.65, 1.65, 1.65)) and done.precise(0.01)
+    assert "hugepages 7 --yes" in lines_of(done, 7)[-1] and "hugepages 7" not in str(lines_of(done))
     for state in ("huge", "split"):
         done.rates[state] = [2 * rate for rate in done.rates[state]]
     assert done.gain == pytest.approx((1.65, 1.65, 3.3)) and not done.precise(0.01)
@@ -437,3 +439,4 @@ def test_a_load_while_frames_lie_in_a_row_is_in_the_range():
     done.rates["found"], done.rates["contiguous"] = [38.1, 39.1, 41.0, 37.2], [17.1, 17.75, 25.0, 16.9]
     done.rates["huge"], done.rates["split"] = [54.4, 53.0, 55.9], [41.5, 40.1, 41.9]
     assert done.gain[0] < 1 < 1.4 < done.gain[2] and done.contiguous[1] < 0.5
+    assert "hugepages 7" not in str(lines_of(done, 7))
