@@ -29,17 +29,8 @@ FRAME = np.uint64((1 << 55) - 1)
 PAGEMAP_SCAN, PAGE_IS_HUGE = 0xC0606610, 1 << 6  # include/uapi/linux/fs.h
 AREA = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)")
 SHMEM = ("/dev/zero", "/SYSV", "/memfd:", "/dev/shm/")
-FLAGS = {
-    "lo": "locked",
-    "nh": "MADV_NOHUGEPAGE",
-    "um": "userfaultfd",
-    "uw": "userfaultfd",
-    "ui": "userfaultfd",
-    "mg": "MADV_MERGEABLE",
-    "ht": "hugetlbfs",
-    "io": "of a device",
-    "pf": "of a device",
-}
+FLAGS = {"lo": "locked", "nh": "MADV_NOHUGEPAGE", "mg": "MADV_MERGEABLE", "ht": "hugetlbfs"}
+FLAGS |= dict.fromkeys(("um", "uw", "ui"), "userfaultfd") | dict.fromkeys(("io", "pf"), "of a device")
 SHARED = "shared memory, whose huge pages follow transparent_hugepage/shmem_enabled"
 DOUBTS = ("swapped in part", "of a file", "shared with another process")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group

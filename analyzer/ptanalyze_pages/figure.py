@@ -81,15 +81,11 @@ def counter(stack: ExitStack, pid: int, kind: int, event: int) -> Callable[[], f
 
 def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
     """The figure of a process: a command's, system calls per CPU second, or instructions per cycle."""
-
-    def effort() -> float:
-        return cpu_seconds(pid)
-
     if figure:
-        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), effort()))
+        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), cpu_seconds(pid)))
     with suppress(OSError, pt.UsageError):
         calls = counter(stack, pid, 2, system_call_event())
-        meter = Meter("system calls per CPU second", lambda: (calls(), effort()))
+        meter = Meter("system calls per CPU second", lambda: (calls(), cpu_seconds(pid)))
         if meter.rate(0.5) >= FEW_CALLS:
             return meter
     with suppress(OSError):

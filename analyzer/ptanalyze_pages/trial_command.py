@@ -244,8 +244,7 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
 
 
 def left_and_refused(blocks: Blocks) -> list[str]:
-    """What was not done, after how long a thread of the process may have waited: memory is locked inside of
-    calls alone, and readers that wait get it before the next (madvise_collapse, rwsem_mark_wake of Linux)."""
+    """What was not done, after a bound on what a thread of the process waited (ADR 43)."""
     wait = f"longest wait   {1000 * blocks.longest:.1f} ms at most: the longest call"
     return [
         *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
