@@ -4,9 +4,9 @@
  * a thread pinned to CPU follows a random cycle through all lines of a buffer on NODE, and "CPU NODE FASTEST
  * MEDIAN HUGE" is written: ns a read of the fastest and of the median burst, and the percentage of the buffer in
  * huge pages (small ones add page walks). LOAD is - or a list of CPUs such as 1,2 that stream through memory of
- * NODE meanwhile, reading and writing as STREAM does. Or it is walk:TABLES: each read then misses the TLBs, page
- * tables of MEBIBYTES are on node TABLES, and the few data are on NODE and fit the caches: ns of a page walk. They
- * stay until the next line, for a dump that proves it.
+ * NODE meanwhile, reading and writing as STREAM does; or small, which keeps huge pages away. Or it is walk:TABLES:
+ * each read then misses the TLBs, page tables of MEBIBYTES are on node TABLES, and the few data are on NODE and fit
+ * the caches: ns of a page walk. They stay until the next line, for a dump that proves it.
  *
  * Usage: ptchase MEBIBYTES BURSTS    Exit: 0 end of input, 2 wrong usage, or a CPU or node that cannot be used
  */
@@ -110,7 +110,7 @@ static void must_be_on(char *at, size_t bytes, int node)
 	}
 }
 
-static char *memory_on(int node, size_t bytes)
+static char *memory_on(int node, size_t bytes, int advice)
 {
 	char *raw = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	char *at = (char *)(((uintptr_t)raw + HUGE - 1) & ~(HUGE - 1));
@@ -121,7 +121,7 @@ static char *memory_on(int node, size_t bytes)
 		munmap(raw, at - raw);
 	if (raw + HUGE > at)
 		munmap(at + bytes, raw + HUGE - at);
-	madvise(at, bytes, MADV_HUGEPAGE);
+	madvise(at, bytes, advice);
 	bind_to(at, bytes, node);
 	memset(at, 1, bytes);
 	must_be_on(at, bytes, node);
@@ -299,7 +299,7 @@ static int parse_load(char *text, struct stream *streams)
 	char *word, *end;
 	int count = 0;
 
-	if (!strcmp(text, "-"))
+	if (!strcmp(text, "-") || !strcmp(text, "small"))
 		return 0;
 	for (word = strtok(text, ","); word; word = strtok(NULL, ",")) {
 		long cpu = strtol(word, &end, 10);
@@ -331,7 +331,7 @@ static void measure(int cpu, int node, char *load, size_t bytes, int bursts, dou
 {
 	static struct stream streams[MOST_CPUS];
 	atomic_int stop = 0, running = 0;
-	int tables = tables_of(load), count, i, error, huge;
+	int tables = tables_of(load), small = !strcmp(load, "small"), count, i, error, huge;
 	struct line *lines;
 
 	pin(cpu);
@@ -345,11 +345,11 @@ static void measure(int cpu, int node, char *load, size_t bytes, int bursts, dou
 		return;
 	}
 	count = parse_load(load, streams);
-	lines = (struct line *)memory_on(node, bytes);
+	lines = (struct line *)memory_on(node, bytes, small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 	link_up(lines, bytes / LINE);
 	huge = huge_percent((char *)lines, bytes);
 	for (i = 0; i < count; i++) {
-		streams[i].buffer = memory_on(node, STREAM_BYTES);
+		streams[i].buffer = memory_on(node, STREAM_BYTES, MADV_HUGEPAGE);
 		streams[i].stop = &stop;
 		streams[i].running = &running;
 		error = pthread_create(&streams[i].thread, NULL, stream, &streams[i]);

@@ -15,7 +15,15 @@ import numpy as np
 import ptanalyze as pt
 
 from . import sysfs
-from .node_latency import NodeLatency, asymmetric, measure_nodes, measure_walks, walk_source
+from .node_latency import (
+    RANDOM_MEBIBYTES,
+    NodeLatency,
+    asymmetric,
+    measure_nodes,
+    measure_walk_beside_data,
+    measure_walks,
+    walk_source,
+)
 
 CPUINFO = Path("/proc/cpuinfo")
 TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
@@ -289,6 +297,21 @@ def with_walks(
     return made, ""
 
 
+def with_own_cycles(machine: pt.Machine, ns: float, bytes_: int) -> pt.Machine:
+    """Machine whose walks take what they took beside `bytes_` of random data: more than the read of a leaf
+    entry, from the first cache that holds them all, is the walk's own (WalkCaches.cycles)."""
+    leaves = bytes_ / 512  # 8 bytes for 4 KiB
+    caches = [cache for cache in (machine.l2, machine.llc) if cache.bytes * cache.share >= leaves]
+    read = caches[0].cycles if caches else float(machine.table_cycles().diagonal().mean())
+    cycles = round(max(ns * machine.ghz - read, machine.walk_caches.cycles), 1)
+    said = f"measured: small pages add {ns:.0f} ns to a read of random lines of {bytes_ >> 20} MiB"
+    return msgspec.structs.replace(
+        machine,
+        walk_caches=msgspec.structs.replace(machine.walk_caches, cycles=cycles),
+        sources={**machine.sources, "walk_cycles": f"{said}, {read:.0f} cycles of them a read of the entry"},
+    )
+
+
 def _both_ways(matrix: np.ndarray) -> pt.machine.Matrix:
     return tuple(map(tuple, ((matrix + matrix.T) / 2).tolist()))
 
@@ -300,11 +323,12 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     """
     if Path(path).exists():
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    known, walks = None, {}
+    known, walks, beside = None, {}, 0.0
     if measure:
         with pt.terminal.progress_bar() as progress:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)
+            beside = measure_walk_beside_data(progress=progress)
         if len(known.nodes) == 1:
             yield (
                 "one node: local memory and walks over near tables were measured; remote memory, loaded or "
@@ -315,6 +339,8 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
         if odd:
             yield f"page walks are left out of the file: {odd}"
+    if beside:
+        machine = with_own_cycles(machine, beside, RANDOM_MEBIBYTES << 20)
     pt.measured.write_machine(path, machine)
     if "oddities" in machine.sources:
         yield machine.sources["oddities"]

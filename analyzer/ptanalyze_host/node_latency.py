@@ -100,6 +100,8 @@ def measure_nodes(
     return NodeLatency(tuple(places), idle, contended, _method(), (*odd, *sorted(flags)))
 
 
+RANDOM_MEBIBYTES = 1024  # beyond the TLBs with small pages, within them with huge ones
+ROUNDS = 3
 MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 65,530
 
 
@@ -122,6 +124,28 @@ def measure_walks(
         if progress:
             progress(done, len(asked), "measuring page walks")
     return found
+
+
+def measure_walk_beside_data(
+    mebibytes: int = RANDOM_MEBIBYTES,
+    bursts: int = BURSTS,
+    progress: pt.process.Progress = None,
+) -> float:
+    """ns that a page walk adds to a read of random lines of `mebibytes`: small pages less huge ones, of the
+    fastest bursts of ROUNDS each. The data compete for the caches, and a guest's walk has both dimensions.
+
+    0 where huge pages are not to be had. UsageError as `measure_nodes`.
+    """
+    places = usable_nodes()
+    node = min(places)
+    asked = [(node, node, False, pages) for pages in ("small", "-") * ROUNDS]
+    took: dict[str, list[float]] = {"small": [], "-": []}
+    for done, ((*_, pages), (fastest, _, huge)) in enumerate(_answers(asked, places, mebibytes, bursts), 1):
+        if (pages == "small") == (huge < MOSTLY_HUGE):
+            took[pages].append(fastest)
+        if progress:
+            progress(done, len(asked), "measuring page walks beside data")
+    return max(min(took["small"]) - min(took["-"]), 0.0) if took["-"] and took["small"] else 0.0
 
 
 def walk_source(walks: Mapping[tuple[int, int], float]) -> str:

@@ -56,14 +56,8 @@ def measured(
     )
 
 
-def huge(where: str, workload: str, config: str, over: str) -> Row:
-    """Row of a run with 2 MiB pages, which the law does not cover."""
-    note = "huge-slip" if workload == "BTree" else "huge"
-    return measured(where, FAMILY, workload, config, over, ("TLP-LD",), None, note)
-
-
 def figure_6(bench: Bench) -> Iterator[Row]:
-    """Remote page tables, then remote data too, then 2 MiB pages."""
+    """Remote page tables, then remote data too."""
     where = "Figure 6"
     for workload in WORKLOADS:
         for config, second in (("RP-LD", ""), ("RPI-LD", ""), ("RP-LD", "RPI-LD"), ("RPI-LD", "RP-LD")):
@@ -75,8 +69,6 @@ def figure_6(bench: Bench) -> Iterator[Row]:
         for config in ("LP-RD", "LP-RDI", "RP-RD", "RPI-RDI"):
             ours = predicted(FAMILY, workload, LOCAL, config)
             yield measured(where, FAMILY, workload, config, LOCAL, (LOCAL,), ours, "data")
-        for config in ("TRP-LD", "TRPI-LD"):
-            yield huge(where, workload, config, "TLP-LD")
 
 
 def figure_9(bench: Bench) -> Iterator[Row]:
@@ -89,8 +81,6 @@ def figure_9(bench: Bench) -> Iterator[Row]:
             yield measured(
                 where, WIDE, workload, config, f"{config}+M", (config,), ours, "replicas", basu=basu
             )
-        for config in ("TF", "TF-A", "TI"):
-            yield measured(where, WIDE, workload, config, f"{config}+M", (config,), None, "huge")
 
 
 def figure_10(bench: Bench) -> Iterator[Row]:
@@ -101,7 +91,6 @@ def figure_10(bench: Bench) -> Iterator[Row]:
         basu = waited_for(FAMILY, workload, LOCAL, config)
         known, what = (LOCAL,), f"{workload} {config} "
         yield measured(where, FAMILY, workload, config, f"{config}+M", known, ours, "repaired", what, basu)
-        yield huge(where, workload, "TRPI-LD", "TRPI-LD+M")
 
 
 def table_5(bench: Bench) -> Iterator[Row]:

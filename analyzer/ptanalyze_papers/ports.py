@@ -52,25 +52,10 @@ def orders(bench: Bench) -> Iterator[Row]:
                 "graphs" if graph else "orders",
                 size=size >> 20,
             )
-        if graph:
-            title = f"{program}: propagated entries never used, degree {FULL}"
-            unneeded = 100 * (1 - 1 / ratio(ours, "entries_copied", FULL))
-            never = 100 * never_used(program)
-            yield PAPER.measured(
-                f"{program}-unused", "orders", title, "%", never, unneeded, NOT_REPRODUCIBLE, "accessed"
-            )
 
 
 def ratio(counts: pd.DataFrame, what: str, degree: int) -> float:
     return float(counts.loc[degree, what] / counts.loc[LEAST, what])
-
-
-@cache
-def never_used(program: str) -> float:
-    """Median share of the entries that a kernel propagated whose accessed bit it never found set."""
-    rows = pd.read_csv(pt.errors.bundled("models") / "reference" / "hydra-histories.csv")
-    rows = rows[(rows.benchmark == program) & (rows.replication_order == FULL)]
-    return float((1 - rows["entries_ever_accessed"] / rows["entries_propagated"]).median())
 
 
 @cache

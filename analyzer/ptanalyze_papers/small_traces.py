@@ -93,7 +93,7 @@ def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
     llc = machine.llc
     runs = [llc.every_share[0], *llc.every_share]
     missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
-    costs = pt.price.with_data_in_dram(pt.machine.load_costs(machine), min(float(missed.min()), 1.0))
+    costs = pt.machine.load_costs(machine)
     here = np.eye(machine.nodes) / machine.nodes
     away = np.full_like(here, machine.nodes**-2)
     if one.one_node and not interleaved:
@@ -102,7 +102,7 @@ def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
     base, policy = (_counted(one, missed, spread) for spread in (away, here))
     law = pt.price.Law(base, machine, pt.counts.STEADY, costs, (False, True), None, None)
     managed = [ns * one.walks * machine.ghz for ns in (one.base_ns, one.replicas_ns)]
-    return pt.price.over(law.run(law.walks(base), managed[0]) / law.run(law.walks(policy), managed[1]))
+    return pt.price.over(law.ratio((law.walks(base), managed[0]), (law.walks(policy), managed[1])))
 
 
 def _counted(one: Replayed, missed: np.ndarray, spread: np.ndarray) -> pt.counts.Counts:

@@ -116,11 +116,6 @@ WORKLOADS = {"gups": "GUPS", "btree": "BTree", "canneal": "Canneal"}
 FIGURE_1 = ("LR", "RL", "RR", "LRI", "RLI", "RRI")
 SECOND = "RR"
 GUPS_RRI = "gups RRI "  # what two figures predict
-# family: (all-local run, runs to predict, workloads)
-HUGE = {
-    "thin-2D-THP": ("TLL", ("TRRI", "TRRIE", "TRRIG"), ("gups", "canneal")),
-    "thin-2D-THP-fragmented": ("TFRRIM", ("TFRRI", "TFRRIE", "TFRRIG"), ("gups", "btree", "canneal")),
-}
 
 
 def thin(where: str, workload: str, config: str, second: str = "") -> Row:
@@ -199,7 +194,7 @@ def middle_of(row: Row) -> float:
 
 
 def figure_3(bench: Bench) -> Iterator[Row]:
-    """Repair by migrating either table: 4 KiB pages, THP, and THP in a fragmented guest."""
+    """Repair by migrating either table of 4 KiB pages."""
     where = "Figure 3, section 4.1"
     for workload in WORKLOADS:
         for config in ("RRIE", "RRIG"):
@@ -207,13 +202,6 @@ def figure_3(bench: Bench) -> Iterator[Row]:
     gains = {workload: predicted(FAMILY, workload, "LL", "RRI") for workload in WORKLOADS}
     yield PAPER.row("repaired-least", min(gain.middle for gain in gains.values()))
     yield PAPER.row("repaired-most", gains["gups"], prediction=GUPS_RRI)
-    for family, (local, configs, workloads) in HUGE.items():
-        for workload in workloads:
-            for config in configs:
-                title = f"{WORKLOADS[workload]}, {config} over {local}, from {local}"
-                value = slowdown(family, workload, config, local)
-                name = f"{family}-{workload}-{config}"
-                yield PAPER.measured(name, where, title, "x", value, None, NOT_REPRODUCIBLE, "huge")
 
 
 def figure_6(bench: Bench) -> Iterator[Row]:

@@ -22,7 +22,14 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_host import cacheline
 from ptanalyze_host.cacheline import measure
-from ptanalyze_host.node_latency import cpu_list, measure_nodes, measure_walks, usable_nodes, walk_source
+from ptanalyze_host.node_latency import (
+    cpu_list,
+    measure_nodes,
+    measure_walk_beside_data,
+    measure_walks,
+    usable_nodes,
+    walk_source,
+)
 
 # The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology`.
 
@@ -226,6 +233,13 @@ def test_near_and_far_walks_are_measured_and_cited(chaser):
     )
     told = walk_source({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
     assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
+
+
+def test_small_pages_are_kept_small(chaser):
+    """Beyond the TLB they add a walk to each read: never a negative one."""
+    small = chase(chaser, f"{CPUS[0]} {NODE} small\n", "32", "3").stdout.split()
+    assert small[:2] == [str(CPUS[0]), str(NODE)] and small[4] == "0"
+    assert measure_walk_beside_data(mebibytes=32, bursts=3) >= 0
 
 
 @pytest.mark.parametrize(

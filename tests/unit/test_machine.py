@@ -12,7 +12,16 @@ from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_wal
 from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import LINE_BYTES, LINES, Costs, load_costs, load_machine, machine_names, sharing
+from ptanalyze.core.machine import (
+    LINE_BYTES,
+    LINES,
+    Cache,
+    Costs,
+    load_costs,
+    load_machine,
+    machine_names,
+    sharing,
+)
 from ptanalyze.cost import counts as cost
 from ptanalyze.cost.counts import DRAM, LLC
 from ptanalyze.formats.capture import open_capture
@@ -20,7 +29,7 @@ from ptanalyze.formats.measured import write_machine
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze_host.machine_file import with_latency, with_walks
+from ptanalyze_host.machine_file import with_latency, with_own_cycles, with_walks
 from ptanalyze_host.node_latency import NodeLatency
 
 # Machine and cost files: those that come with the package, and every way to get one wrong.
@@ -231,6 +240,22 @@ def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
     assert again.latency.contended[1] == (305.0, 160.0)
     assert again.sources["latency_idle"] == "a chase on two nodes"
     assert again.tlb == load_machine("hydra-haswell").tlb
+
+
+def test_a_walk_takes_what_small_pages_add_to_random_reads_less_the_read_of_its_entry():
+    """By hand: 2 MiB of entries are beyond 32 KiB of L2, within 4 MiB of LLC; 100 cycles, 40 the read's."""
+    plain = msgspec.structs.replace(
+        load_machine("hydra-haswell"),
+        ghz=2.0,
+        l2=Cache(1 << 16, 8, 0.5, 14.0),
+        llc=Cache(32 << 20, 16, 0.125, 40.0),
+    )
+    machine = with_own_cycles(plain, 50.0, 1 << 30)
+    assert machine.walk_caches.cycles == 60 and "50 ns" in machine.sources["walk_cycles"]
+    assert with_own_cycles(plain, 0.0, 1 << 30).walk_caches.cycles == plain.walk_caches.cycles
+    small = msgspec.structs.replace(plain, llc=Cache(1 << 20, 16, 0.125, 40.0))
+    dram = small.table_cycles().diagonal().mean()
+    assert with_own_cycles(small, 500.0, 1 << 30).walk_caches.cycles == pytest.approx(1000 - dram, abs=0.1)
 
 
 def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):

@@ -236,14 +236,6 @@ def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
     assert [one.ours for one in small_traces.small_traces("cc", None)] == ours
 
 
-def test_entries_that_degree_9_copies_in_vain_are_counted_though_the_kernel_means_another_number(rows):
-    unused = {one.name: one for one in rows["orders"] if one.name.endswith("-unused")}
-    assert sorted(unused) == ["bc-unused", "cc-unused", "pr-unused"]
-    for one in unused.values():
-        assert 86 < one.value < 97 and 0 <= one.ours.middle < 100
-        assert one.kind == NOT_REPRODUCIBLE and flat(one)["judged"]
-
-
 def test_runs_on_shared_walkers_follow_from_counters_of_linux():
     found = list(ports.policies(None))
     assert len(found) == 12 and {one.kind for one in found} == {LAW}

@@ -27,6 +27,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
+from ..core.trace import PAGE_SHIFT, SLOT_BITS
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
@@ -245,6 +246,7 @@ def counted(
         "hits": steady.hits,
         "cpus": len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
         "timed": _timed(scenario),
+        "beyond": _beyond(steady),
     }
     every = []
     for run in runs:
@@ -258,7 +260,6 @@ def counted(
             classes=np.stack([one.classes for one in each]),
             events=np.stack([[one.events, one.host_events] for one in each]),
             data=None if run.data is None else at_shares(run.data, *how),
-            beyond=0.0 if run.data is None else _beyond(scenario),
             longer=LONGER if short else 0.0,
             series=run.series,
             findings=(*findings, *short, *run.plan.findings),
@@ -290,11 +291,24 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
     }
 
 
-def _beyond(scenario: Scenario) -> float:
-    """Counts.beyond; memory and caches as small as the capture."""
-    cpus = np.bincount(scenario.placement.cpu_node)
-    held = scenario.machine.llc.bytes + scenario.machine.l2.bytes * int(cpus.max(initial=0))
-    return 1 - held / max(scenario.extent[0], 1)
+def _beyond(scenario: Scenario) -> tuple[float, float]:
+    """Counts.beyond; memory and caches as small as the capture.
+
+    Every other walk tells which pages are walked most, the rest how much goes to others: few walks a page
+    would else look like a preference.
+    """
+    machine, cpus = scenario.machine, np.bincount(scenario.placement.cpu_node)
+    walks = np.zeros((2, len(scenario.space.regions.va) << SLOT_BITS), np.uint32)
+    for at in range(0, len(scenario.stream.page), BLOCK):
+        for half, number in enumerate(walks):
+            np.add.at(number, scenario.stream.page[at + half : at + BLOCK : 2], 1)
+    chosen, judged = walks
+    shares = []
+    for held in (machine.l2.bytes * cpus.sum(), machine.l2.bytes * cpus.max(initial=0) + machine.llc.bytes):
+        left = max(len(chosen) - (int(held) >> PAGE_SHIFT), 0)
+        others = np.argpartition(chosen, left)[:left] if left < len(chosen) else slice(None)
+        shares.append(float(judged[others].sum() / max(judged.sum(), 1)))
+    return shares[0], shares[1]
 
 
 def _timed(scenario: Scenario) -> tuple[float, bool] | None:

@@ -158,6 +158,7 @@ class Machine(Strict):
     # of each node, its host's number of it, then of nodes of CPUs alone that count with it; (): 0, 1, ...
     host_nodes: tuple[tuple[int, ...], ...] = ()
     l1d: Cache | None = None  # per CPU, where walks read through it; None: they begin at L2
+    walkers: Annotated[int, Meta(ge=1, le=64)] = 1  # page walks that a core has under way at most
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
 
     @property

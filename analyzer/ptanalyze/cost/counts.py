@@ -63,7 +63,8 @@ class Counts:
     cpus          that walk
     data          int64[shares, nodes, nodes, from]  walks by reader, node of their data, and where their leaf
                   entry comes from; None where that was not counted
-    beyond        share of the memory that the caches of a node cannot hold; below 0 where they hold all
+    beyond        shares of the walks whose data L2, and L2 and LLC, cannot hold, if they hold the pages
+                  walked most, whole
     longer        of what the first run missed beyond the further one, the part that a longer region misses at
                   best guess: the caches hold all that this one reads; 0: it is long enough
     leaves        float64[CPU nodes, nodes]  part of the reads of leaf entries from DRAM, by sampled accessed
@@ -88,7 +89,7 @@ class Counts:
     zeroed: int = 0
     cpus: int = 1
     data: np.ndarray | None = None
-    beyond: float = 0.0
+    beyond: tuple[float, float] = (0.0, 0.0)
     longer: float = 0.0
     leaves: np.ndarray | None = None
     timed: tuple[float, bool] | None = None

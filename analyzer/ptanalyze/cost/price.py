@@ -5,9 +5,9 @@ that stalls the program, M the kernel's work on page tables, all summed over the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
 trace: e is a stated interval, and so are the two parts of NW, cycles per instruction and waits for data. A
 page that is not in the TLB is seldom in the data caches: each walk of the baseline is followed by up to one
-wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction), and where its entry comes from DRAM by
-at least a tenth of one (docs/adr/0020-data-wait-where-walks-do.md). A speed-up is computed with the same e
-and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
+wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). Not every pair of e and that wait is
+possible (docs/adr/0042-walks-hide-where-data-do.md). A speed-up is computed with the same e and NW for the
+baseline and for the policy. With a Calibration they are those of a measured run: e as
 calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
 the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
 baseline. With a PageTrial e times the walk cycles that huge pages save in the replay is the time that they
@@ -97,7 +97,6 @@ def price(
     No speed-up where neither instructions are known (0) nor anything was measured.
     """
     base, (contended, measured) = every[0], unknowns
-    costs = with_data_in_dram(costs, base.data_in_dram)
     calibration = measured if isinstance(measured, Calibration) else None
     if calibration is not None:
         _must_be_alike(base, machine, calibration, contended[0])
@@ -112,14 +111,6 @@ def price(
     pricing = Pricing(base, law, traced, costs, sampled, assumed, provenance or {})
     first = pricing.row(base, None)
     return [first, *(pricing.row(counts, first) for counts in every[1:])]
-
-
-def with_data_in_dram(costs: Costs, least: float) -> Costs:
-    """Costs with the least wait for data where those of a share `least` of the walks come from DRAM for sure:
-    a tenth of a read (ADR 20)."""
-    low, middle, high = costs.data_exposed
-    low = min(max(low, least / OVERLAP), high)
-    return structs.replace(costs, data_exposed=Interval(low, max(middle, low), high))
 
 
 @dataclass(frozen=True)
@@ -169,7 +160,11 @@ class Pricing:
             run_time = law.run_time(counts, managed, extra)
             if warm:
                 run_time["traced_speedup"] = (
-                    self.traced.speedup(counts, managed_once) if self.traced.timed else None
+                    self.traced.beside_noise(
+                        self.traced.ratio(self.traced.before, (self.traced.walks(counts), managed_once))
+                    )
+                    if self.traced.timed
+                    else None
                 )
             pages = law.pages
             if pages and pages.here and counts is pages.huge:
@@ -246,7 +241,8 @@ class Law:
         self.calibration = calibration = None if isinstance(measured, Pages) else measured
         executed = float(base.instructions[run])
         tried_local = pages is not None and pages.trial.nodes == 1
-        self.data_local = tried_local or (measured is None and native is None)
+        self.assumed = measured is None and native is None
+        self.data_local = tried_local or self.assumed
         self.timed = measured is not None or executed > 0
         if not self.timed:
             return
@@ -276,8 +272,13 @@ class Law:
         else:
             local = base.classes[run].sum() * machine.latency_cycles().diagonal().mean()
             self.outside = executed * self.second + self.waits * local
+            dram = max(base.beyond[1], base.data_in_dram)
+            cached = max(base.beyond[0] - dram, 0.0) * machine.llc.cycles * base.classes[run].sum()
+            self.fewest, self.data = executed * costs.cycles_per_instruction.low, dram * local + cached
+            self.walkers = machine.walkers / (1 + (base.cpus > machine.cpus_per_node / 2))
         if self.timed:
-            self.base = self.run(self.walks(base), management)
+            self.before = self.walks(base), management
+            self.base = self.run(*self.before)
 
     def _corners(self, base: Counts, run: int, unknown: Sequence[Interval]) -> None:
         """Set share, state and part (of the LLC, latencies, what a longer region misses), exposed, second
@@ -383,8 +384,24 @@ class Law:
         cycles: np.ndarray = self.outside + waited + queued + (management - self.kernel) * self.factor
         return cycles
 
-    def speedup(self, counts: Counts, managed: float) -> Interval:
-        return self.beside_noise(self.base / self.run(self.walks(counts), managed))
+    def ratio(self, before: tuple[np.ndarray, float], after: tuple[np.ndarray, float]) -> np.ndarray:
+        """float64[corners]: cycles of one run / of another, each of (walks, management).
+
+        An assumed law knows neither how much of a walk is hidden nor how much of its data's wait, but not
+        every pair of them is possible. Walks that hide one another occupy all walkers; else the program waits
+        for an access, and then for its data as for its walk (docs/adr/0042-walks-hide-where-data-do.md).
+        """
+        found: np.ndarray = self.run(*before) / self.run(*after)
+        if self.assumed:
+            ends = self._regimes(*before) / self._regimes(*after)
+            least, most = ends.min(axis=0, initial=1.0), ends.max(axis=0, initial=1.0)
+            found = np.clip(found, least / (1 + PageTrial.NOISE), most * (1 + PageTrial.NOISE))
+        return found
+
+    def _regimes(self, walks: np.ndarray, management: float) -> np.ndarray:
+        """float64[2, corners]: cycles where walks hide one another, and where nothing hides them."""
+        queued = np.maximum(walks / self.walkers, self.fewest + self.data / OVERLAP)
+        return np.stack([queued, walks + max(self.fewest, self.data)]) + management
 
     def beside_noise(self, ratios: np.ndarray) -> Interval:
         """Ratio of two runs at each corner; by a trial with the noise of a pair, where they differ."""
@@ -401,15 +418,16 @@ class Law:
         extra    one-time cycles beyond the baseline's, None: of the baseline itself
         """
         walks = self.walks(counts)
-        taken, none = self.run(walks, managed), np.zeros_like(walks)
+        own, taken, none = (walks, managed), self.run(walks, managed), np.zeros_like(walks)
+        speedup = self.beside_noise(self.ratio(self.before, own))
         fields = {
-            "speedup": self.beside_noise(self.base / taken),
-            "traced_speedup": self.beside_noise(self.base / taken),
+            "speedup": speedup,
+            "traced_speedup": speedup,
             "run_cycles": float(taken[0] / self.factor[0]),
-            "walk_share": over(1 - self.run(none, managed) / taken),
+            "walk_share": over(1 - self.ratio((none, managed), own)),
             "kernel_share": over(1 - self.run(walks, 0.0) / taken),
-            "table_share": over(1 - self.run(none, 0.0) / taken),
-            "local_tables": self.beside_noise(taken / self.run(self.walks(counts, home=True), managed)),
+            "table_share": over(1 - self.ratio((none, 0.0), own)),
+            "local_tables": self.beside_noise(self.ratio(own, (self.walks(counts, home=True), managed))),
             "local_data": self.local_data(counts, taken) if extra is None else None,
         }
         if counts.run == WARM:
@@ -436,15 +454,15 @@ class Law:
         walks.
         """
         data = base.data
-        if data is None or (base.beyond > 0 and not data.any()):
+        if data is None or (base.beyond[1] > 0 and not data.any()):
             return None  # data are counted at walks: without any, only the caches can tell that none wait
         if data[..., DRAM].any(axis=(1, 2)).all():
             data = data[..., DRAM:]
         latency = np.stack([self.machine.latency_cycles(one) for one in self.contended])
         own = np.diagonal(latency, axis1=1, axis2=2)
         further = np.einsum("tnm,snmd->st", latency - own[..., None], data)
-        further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond > 0)
-        part = np.where(self.middles, max(base.beyond, base.data_in_dram), 1.0)
+        further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond[1] > 0)
+        part = np.where(self.middles, max(base.beyond[1], base.data_in_dram), 1.0)
         waits = part * further[self.share, self.state] * base.classes[self.number].sum() * self.factor
         if self.data_local:
             return over(1 + self.waits * waits / taken)
