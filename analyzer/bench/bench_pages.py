@@ -403,12 +403,17 @@ def trace(names):
 
 
 def answers(name):
-    """{machine: (low, middle, high)} of thp over what was traced."""
-    less = PROGRAMS[name].less
-    found = {}
+    """{machine: (low, middle, high)} of thp over what was traced; {} without a trace, or of a short one."""
+    less, found = PROGRAMS[name].less, {}
+    if not path_of(name).exists():
+        return found
     for label, machine in MACHINES.items():
         stands = {"stands_for": less} if less > 1 else {}
-        row = pt.whatif(path_of(name), "thp", machine=machine, **stands).iloc[-1]
+        try:
+            row = pt.whatif(path_of(name), "thp", machine=machine, **stands).iloc[-1]
+        except PtanalyzeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return {}
         found[label] = tuple(float(row[f"speedup{side}"]) for side in ("_low", "", "_high"))
     return found
 
@@ -423,7 +428,7 @@ def beside(names):
     for row in read():
         if row["program"] in names:
             gain = tuple(float(row[f"gain_{side}"]) for side in ("low", "middle", "high"))
-            found.append((row, gain, answers(row["program"]) if path_of(row["program"]).exists() else {}))
+            found.append((row, gain, answers(row["program"])))
     return found
 
 
