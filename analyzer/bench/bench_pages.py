@@ -461,7 +461,7 @@ def table(found):
     head = [
         "machine file",
         "programs",
-        f"gains of {GAIN:.0%} or more",
+        f"gains of {100 * GAIN:.0f} % or more",
         "median error of the effect",
         "inside",
     ]
@@ -469,23 +469,21 @@ def table(found):
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for label in MACHINES:
         what = figures(found, label)
-        cells = [label, what["programs"], what["gains"], f"{what['error']:.0%}", what["inside"]]
+        cells = [label, what["programs"], what["gains"], f"{100 * what['error']:.0f} %", what["inside"]]
         lines.append("| " + " | ".join(map(str, [*cells, f"{what['width']:.1f} effects"])) + " |")
     return lines
 
 
 def one_line(found):
     """What the README says."""
-    gains = [gain[1] for _, gain, _ in found]
-    others = sum(row["ours"] == "no" for row, _, _ in found)
-    cpu = found[0][0]["cpu"]
-    line = f"Huge pages, measured in turns in a VM ({cpu}): {len(found)} programs, {others} of them "
-    line += f"written by others, gain {min(gains):.2f}-{max(gains):.2f}x."
-    for label in MACHINES:
-        what = figures(found, label)
-        line += f" By {label}, predictions are off by {what['error']:.0%} of the effect (median);"
-        line += f" {what['inside']} are inside intervals of {what['width']:.1f} effects."
-    return line
+    gains, label = [gain[1] for _, gain, _ in found], next(iter(MACHINES))
+    others, what = sum(row["ours"] == "no" for row, _, _ in found), figures(found, label)
+    return (
+        f"Huge pages in a VM, measured in turns: {len(found)} programs ({others} written by others) gain "
+        f"{min(gains):.2f}-{max(gains):.2f}x. Predicted from traces with that VM's own machine file, "
+        f"{what['inside']} of {what['programs']} are inside the interval, off by {100 * what['error']:.0f} % "
+        "of the effect in the median: measure yours (`trial --pages`)."
+    )
 
 
 def write(names):
