@@ -32,6 +32,14 @@ class Cluster:
         self.processes[k].kill()
         self.processes[k].wait()
 
+    def kill_all(self):
+        """Returns once the scheduler has noticed."""
+        for k in range(len(self.processes)):
+            self.kill(k)
+        with Client(self.scheduler, set_as_default=False) as client:
+            while client.nthreads():
+                time.sleep(0.05)
+
     def replace(self, k):
         self.kill(k)
         self.processes[k] = self.start()

@@ -207,6 +207,7 @@ def test_a_machine_as_json_is_its_file(pt):
     file = tomllib.loads((bundled("models") / "machines/hydra-haswell.toml").read_text())
     assert {key: told[key] for key in file} == {
         **file,
+        "l1d": {**file["l1d"], "shares": None},
         "l2": {**file["l2"], "shares": None},
         "latency": {**file["latency"], "walk": None},
         "tlb": told["tlb"],

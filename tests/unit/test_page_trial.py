@@ -87,6 +87,7 @@ def tried(base, huge, *others, here=True, **trial):
 READS = st.tuples(*[st.integers(1000, 10**6)] * 2)  # 200 cycles of a local, 400 of a remote one
 
 
+@pytest.mark.twin
 @given(st.floats(0.15, 0.99), st.floats(0.05, 1), READS, READS, st.floats(0, 0.6))
 def test_a_trial_gives_back_the_law_of_any_program(walking, exposed, small, there, left):
     """C = NW + e W, NW and e made up: C4 / C2 alone gives the run time of each placement."""
@@ -101,6 +102,7 @@ def test_a_trial_gives_back_the_law_of_any_program(walking, exposed, small, ther
     assert found.speedup.low <= found.speedup.middle <= found.speedup.high
 
 
+@pytest.mark.twin
 @given(st.floats(0.0, 3e8), st.floats(0.0, 0.5), st.integers(0, 10**6))
 def test_a_core_that_hides_as_much_of_longer_walks_is_inside(outside, hidden, far):
     """10^6 walks of 200 to 400 cycles, of each up to half of 300 hidden: e = 0.5 at least (COSTS)."""

@@ -211,7 +211,7 @@ def test_a_lost_worker_costs_what_it_had_and_no_more(two, tmp_path):
 
 
 def test_a_cluster_that_is_not_there_is_said_in_one_line_with_the_way_out(two, tmp_path, monkeypatch):
-    two.kill(0)
+    two.kill_all()
     with pytest.raises(UsageError, match="the scheduler has no workers; start one"), workers_on(two.on):
         pass
     with socket.create_server(("127.0.0.1", 0)) as server:
