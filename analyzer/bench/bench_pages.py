@@ -140,6 +140,17 @@ def ours(pattern, mib):
     return Program(f"DIR/size {pattern} {mib} 0 1", mib, ours=True)
 
 
+def gap(kernel, trials):
+    return Program(
+        f"GAPBS/{kernel} -f TRACES/g22.sg -n {trials}",
+        512,
+        warm=2,
+        needs={f"GAPBS/{kernel}": ""},
+        ready="Trial Time",
+        before="[ -e TRACES/g22.sg ] || GAPBS/converter -g 22 -b TRACES/g22.sg",
+    )
+
+
 PROGRAMS = {
     "hash look-ups": ours("hash", 1024),
     "pointer chase": ours("follow", 1024),
@@ -204,22 +215,8 @@ PROGRAMS = {
         before="cp DIR/text DIR/look.go; cd DIR; go mod init look; go mod tidy; go build look.go",
     ),
     "hash in Perl": Program("perl DIR/text", 1024, less=8, items=5000, needs={"perl": "perl"}, text=PERL),
-    "GAP, bfs": Program(
-        "GAPBS/bfs -f TRACES/g22.sg -n 80",
-        512,
-        warm=2,
-        needs={"GAPBS/bfs": ""},
-        ready="Trial Time",
-        before="[ -e TRACES/g22.sg ] || GAPBS/converter -g 22 -b TRACES/g22.sg",
-    ),
-    "GAP, cc": Program(
-        "GAPBS/cc -f TRACES/g22.sg -n 25",
-        512,
-        warm=2,
-        needs={"GAPBS/cc": ""},
-        ready="Trial Time",
-        before="[ -e TRACES/g22.sg ] || GAPBS/converter -g 22 -b TRACES/g22.sg",
-    ),
+    "GAP, bfs": gap("bfs", 80),
+    "GAP, cc": gap("cc", 25),
     "XSBench": Program(
         "XSBENCH/XSBench -t 1 -s small -g 40000 -l 4000000 -m event",
         870,
