@@ -1,6 +1,5 @@
 """What type checkers see, and where each name of the API is defined: __init__.py reads it."""
 
-from ptanalyze_formats.compare import compare as compare
 from ptanalyze_law.run_time import calibrate as calibrate
 from ptanalyze_law.run_time import predict as predict
 from ptanalyze_report.explore import explore as explore

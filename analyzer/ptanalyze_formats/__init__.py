@@ -14,7 +14,7 @@ COMMANDS = {
         "import": ("ptanalyze_formats.command", "Import traces and dumps of other tools."),
         "redact": ("ptanalyze_formats.redact_command", "Copy a capture without identifying data."),
     },
-    "Inspect": {"diff": ("ptanalyze_formats.diff_command", "Compare two captures, or two results.")},
+    "Inspect": {"diff": ("ptanalyze_formats.diff_command", "Compare the page tables of two captures.")},
 }
 
 TRACE, SAMPLES, DUMP = "trace of all accesses", "samples of accesses", "page tables"

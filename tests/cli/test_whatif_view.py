@@ -167,7 +167,7 @@ def test_quantities_are_rows_under_headings(capsys, monkeypatch):
     assert ["replicate"] in [line[-1:] for line in lines]
 
 
-# The commands that replay policies, asked as a new user would: sweep, compare, advise, policies, a+b.
+# The commands that replay policies, asked as a new user would: sweep, advise, policies, a+b.
 
 
 def result_of(ran):
@@ -179,20 +179,6 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
     for settings in (("--set", "prefetch=1", "--set", "prefetch=2"), ("--set", "prefetch="), ("--set", "x")):
         ran = pt("sweep", sample, "-p", "hydra", *settings)
         assert is_one_line(ran, 2)
-
-
-def test_results_of_two_policies_differ(pt, sample):
-    found = result_of(pt("diff", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
-    changed = {row["quantity"]: row for row in found["differences"]}
-    assert changed["pte_copies"]["a"] == 0 < changed["pte_copies"]["b"]
-    assert changed["pte_copies"]["change"] == changed["pte_copies"]["b"]
-    assert "walks" not in changed and not found["exact"]
-
-
-@pytest.mark.parametrize("sources", [("lookup", "lookup"), ("a.json", "b.json")])
-def test_what_replays_nothing_takes_no_machine(pt, sources):
-    ran = pt("diff", *sources, "-m", "epyc-milan")
-    assert ran.code == 2 and "--machine: goes with CAPTURE@POLICY" in ran.err
 
 
 def test_advice_ranks_and_ends_in_a_sentence(pt, sample):

@@ -198,7 +198,7 @@ x y 9 14.000000001: mem-loads:  ffffffff81000000
 
 
 def texts(place):
-    """{kind: [bytes]}; results and a calibration are left in `place` too. `captures` comes first."""
+    """{kind: [bytes]}; calibrations are left in `place` too. `captures` comes first."""
     models = bundled("models")
     few = build_tree([Page(0x1000, 7), Page(0x555555400000, 99, 2)], frames_on((1,)))
     many = build_tree(test_foreign_tables.PAGES, frames_on((0, 1)))
@@ -208,8 +208,6 @@ def texts(place):
     write_calibration(place / "trial.toml", TRIAL)
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run(["calibrate", "--local", f"{place}/local.txt", "-o", f"{place}/calibration.toml"])
-        for ending in ("json", "csv"):
-            run(["whatif", f"{place}/four", "-p", "mitosis", "-o", f"{place}/result.{ending}"])
     return {
         "lackey": [LACKEY * 3, test_foreign_traces.HANDOUT],
         "perf-script": [PERF_SCRIPT * 2, DATA_SOURCES, b"  124 [001] 1.000001: 5581aa00 55aa00 f+0x0 (x)\n"],
@@ -217,8 +215,7 @@ def texts(place):
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],
         "perf-stat": [text.encode() for text in (test_perf_stat.text(), jsons)],
-        **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "result.json", "result.csv")},
-        "trial.toml": [(place / "trial.toml").read_bytes()],
+        **{name: [(place / name).read_bytes()] for name in ("calibration.toml", "trial.toml")},
     }
 
 
@@ -264,7 +261,6 @@ def small_files(place, bases, texts):
         "drmemtrace.zip": [zipped(records)],
         "vmitosis": texts["vmitosis"],
         "vmitosis, nested": texts["vmitosis"],
-        **{name: texts[name] for name in ("result.json", "result.csv")},
     }
     return {name: found[name] for name in READERS}
 

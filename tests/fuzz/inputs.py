@@ -150,8 +150,6 @@ def text(r, texts, place):
         "trial.toml": [["whatif", four, "-p", "mitosis", "--calibration", f]],
         "perf-stat": [["calibrate", "--local", f, "-o", f"{o}.toml"]],
     }
-    if kind.startswith("result"):
-        return [["diff", f, str(place / kind)], ["diff", str(place / kind), f, "--json"]]
     if kind in calls:
         return calls[kind] if r.random() < 0.3 else calls[kind][:1]
     return [["import", kind, f, "-o", o], ["check", o]]

@@ -14,7 +14,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat
 from ptanalyze.formats.measured import read_measured, write_machine
-from ptanalyze.formats.record import read_manifest, read_rows
+from ptanalyze.formats.record import read_manifest
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.jit import load_code
@@ -167,8 +167,6 @@ READERS = {
     "drmemtrace.zip": Reader(to_trace(import_drmemtrace), in_zip(dynamorio_changed), "in.trace.zip"),
     "vmitosis": Reader(to_tables(import_ptdump)),
     "vmitosis, nested": Reader(to_tables(lambda path, out: import_ptdump(path, out, path))),
-    "result.json": Reader((read_rows,), file="in.json"),
-    "result.csv": Reader((read_rows,), file="in.csv"),
 }
 
 

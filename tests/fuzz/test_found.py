@@ -160,29 +160,6 @@ def test_a_machine_that_nobody_could_build(capfd, tmp_path, old, new):
     assert ended(capfd, "machines", tmp_path / "m.toml") == 2
 
 
-RESULT = '{"schema": 2, "what": "whatif", "result": [%s]}'
-RESULTS = {
-    "brackets.json": "[" * 100_000,
-    "nested.json": RESULT % ("[" * 500 + "]" * 500),
-    "policy.json": RESULT % '{"policy": {}, "params": {}}',
-    "wide.csv": "policy,params\na,b,c,d\n",
-    "empty.csv": "",
-    "digits.csv": "policy,params,walks\na,," + "9" * 5000 + "\n",
-}
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_results_that_are_none(capfd, tmp_path, name):
-    (tmp_path / name).write_text(RESULTS[name])
-    assert ended(capfd, "diff", tmp_path / name, tmp_path / name) in (1, 2)
-
-
-def test_a_number_beside_what_is_none_is_a_difference(capfd, tmp_path):
-    for name, value in (("a", "1"), ("b", '{"x": []}')):
-        (tmp_path / f"{name}.json").write_text(RESULT % f'{{"policy": "a", "params": "", "walks": {value}}}')
-    assert ended(capfd, "diff", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
-
-
 SAMPLES = {
     "CPU 40000": " prog 1 [40000] 1.5: mem-loads: 7f0000000000\n",
     "65,537 threads": "".join(f" p {i + 1} [000] 1.{i:06d}: x: 7f0000000000\n" for i in range(65537)),

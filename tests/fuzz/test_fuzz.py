@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import PtanalyzeError
 from ptanalyze.core.safe_files import Undecodable, plain_json, plain_toml
-from ptanalyze.formats.record import read_rows
 from ptanalyze.formats.snapshot import parse_maps
 from ptanalyze_law.perf_stat import read_perf_stat
 
@@ -79,8 +78,6 @@ def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
 READERS = {
     "maps": lambda path: parse_maps(path.read_bytes(), path),
     "perf stat": read_perf_stat,
-    "result.json": read_rows,
-    "result.csv": read_rows,
 }
 
 

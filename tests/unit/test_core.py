@@ -31,7 +31,7 @@ from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
 from ptanalyze.core.safe_files import Undecodable, json_struct, plain_json, plain_toml, struct_of
 from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured import read_measured
-from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest, read_rows
+from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest
 from ptanalyze.formats.snapshot import Facts
 from ptanalyze_law.perf_stat import read_perf_stat
 
@@ -89,12 +89,6 @@ def written(tmp_path, name, content):
 def test_a_hostile_record_is_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, MANIFEST, content)
     assert said(read_manifest, tmp_path).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("content", JSON.values(), ids=JSON)
-def test_hostile_results_are_refused_in_one_line(tmp_path, content):
-    path = written(tmp_path, "results.json", content)
-    assert said(read_rows, path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("value", [b"[" * DEEP + b"]" * DEEP, DIGITS, b'"caf\xe9"', b"1e999", b"1" * 21])

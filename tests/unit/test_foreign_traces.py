@@ -361,7 +361,7 @@ def test_what_is_not_recognised_is_said_with_the_way_out(tmp_path, data):
 @pytest.mark.twin
 def test_every_row_of_formats_leads_to_its_functions():
     others = {"__init__", "command", "importing", "inputs", "kernels", "recognise", "trace_writer"}
-    others |= {"compare", "diff", "diff_command", "redact", "redact_command"}  # of captures of our own
+    others |= {"diff", "diff_command", "redact", "redact_command"}  # of captures of our own
     modules = {path.stem for path in Path(foreign.__file__).parent.glob("*.py")}
     assert {row.reader.partition(":")[0] for row in FORMATS.values()} - others == modules - others
     for row in FORMATS.values():

@@ -1,6 +1,5 @@
-"""Sweeps, on one machine and on a cluster, and comparison of results."""
+"""Sweeps, on one machine and on a cluster."""
 
-import json
 import pickle
 import socket
 import sys
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from cluster import cluster, noted
 from ptanalyze.analysis.counting import idle_nodes
-from ptanalyze.analysis.frames import sweep_frame, whatif_frame
+from ptanalyze.analysis.frames import sweep_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import (
     Unit,
@@ -30,8 +29,6 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.record import read_rows, write_result
-from ptanalyze_formats.compare import compare, compare_rows
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP
@@ -233,63 +230,3 @@ def test_a_worker_of_another_version_and_one_that_does_not_see_the_capture_refus
         done_there(noted, ("", ""), "0.0.1")
     with pytest.raises(UsageError, match="does not see it"):
         replayed(Unit(replace(capture, directory=capture.directory / "gone"), {}, SETUP, (), 1, 2))
-
-
-# Comparing results: what is equal is equal to the last integer.
-
-FEW = [HEAP + k * PAGE for k in range(20)]
-FEW_PAGES = build_snapshot([(va, k) for k, va in enumerate(FEW)], vmas=[(HEAP, HEAP + 64 * PAGE, "h")])
-
-
-def results(trace_pages, *policies):
-    trace = build_trace([(0, FEW), (1, FEW[:trace_pages])])
-    costs = load_costs(load_machine("sapphire-rapids"))
-    setup = Setup.of(machine=small_machine(2), costs=costs, cold=True)
-    return replay_snapshot(FEW_PAGES, trace, [(name, {}) for name in policies], setup)
-
-
-def rows(found):
-    return [result.row() for result in found]
-
-
-@pytest.mark.parametrize("name", ["found.json", "found.csv"])
-def test_written_results_are_read_again_as_they_were(tmp_path, name):
-    found = results(9, "hydra")
-    table = whatif_frame(found)
-    write_result(tmp_path / name, "whatif", lambda: [result.to_json() for result in found], lambda: table)
-    both = compare_rows(rows(found), read_rows(tmp_path / name))
-    assert both.exact and both.alike == compare_rows(rows(found), rows(found)).alike
-    assert compare(table, tmp_path / name).attrs["exact"]
-
-
-HOSTILE = {
-    "cut": b'{"schema": 2, "what": "whatif", "result": [{"pol',
-    "binary": b"\x80\x81\x82\x00",
-    "list": b"[]",
-    "other": json.dumps({"schema": 2, "what": "check", "result": []}).encode(),
-    "newer": json.dumps({"schema": 99, "what": "whatif", "result": []}).encode(),
-    "no policy": json.dumps({"schema": 2, "what": "whatif", "result": [{}]}).encode(),
-}
-
-
-@pytest.mark.parametrize("contents", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("name", ["found.json", "found.csv"])
-def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, contents, name):
-    path = tmp_path / name
-    path.write_bytes(contents)
-    with pytest.raises(CaptureError) as refused:
-        read_rows(path)
-    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="No such file"):
-        read_rows(tmp_path / "none.json")
-
-
-def test_of_walks_of_a_trace_and_of_mapped_pages_a_note_says_which_is_which():
-    setup = Setup.of(machine=small_machine(2), costs=load_costs(load_machine("sapphire-rapids")), cold=True)
-    traced, untraced = rows(results(9)), rows(replay_snapshot(FEW_PAGES, None, [], setup))
-    assert compare_rows(traced, untraced).note.startswith("A has a trace, B has none: A's walks are those of")
-    assert compare_rows(untraced, traced).note.startswith("B has a trace, A has none: B's walks are those of")
-    assert compare_rows(traced, traced).note == compare_rows(untraced, untraced).note == ""

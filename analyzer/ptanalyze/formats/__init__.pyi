@@ -13,7 +13,6 @@ from .record import damaged_files as damaged_files
 from .record import decode_record as decode_record
 from .record import new_capture as new_capture
 from .record import read_manifest as read_manifest
-from .record import read_rows as read_rows
 from .record import seal as seal
 from .record import write_record as write_record
 from .snapshot import SNAPSHOT_FILE as SNAPSHOT_FILE

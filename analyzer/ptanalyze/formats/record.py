@@ -2,8 +2,6 @@
 which says what a capture directory holds and whether it is as written.
 """
 
-import csv
-import io
 import json
 import os
 import zlib
@@ -25,12 +23,11 @@ from ..core.safe_files import (
     open_inside,
     pieces,
     plain_json,
-    read_given,
     read_inside,
     unfinished_directory,
 )
 from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
-from .text_output import SCHEMA, csv_text, record
+from .text_output import csv_text, record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -97,12 +94,7 @@ def record_text(record: msgspec.Struct) -> bytes:
 
 # Answers on disk: FILE.json holds what --json prints, FILE.csv the tidy table.
 
-WHAT = "whatif"
-EXPECTED = "expected what `ptanalyze whatif` wrote"
-MOST_BYTES = 1 << 28
-MOST_COUNT = 1 << 64
 NOTHING: Mapping[str, str] = MappingProxyType({})
-TEXTS = ("policy", "params", "machine", "placement", "baseline", "run", "pays_back")  # columns of text
 
 
 def write_result(
@@ -119,63 +111,6 @@ def write_result(
             file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
         else:
             file.write(csv_text(table()).encode())
-
-
-def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """[{column: value}] of results in FILE.json or FILE.csv; None for a number that is missing.
-
-    CaptureError where there are no results of `ptanalyze whatif` in it.
-    """
-    path = Path(path)
-    read = _csv_rows if path.suffix == ".csv" else _json_rows
-    try:
-        rows = read(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except Undecodable as error:
-        raise CaptureError(
-            path, error.field, error.value, f"no results of `ptanalyze whatif`: {error.why}"
-        ) from None
-    except (ValueError, csv.Error) as error:
-        why = f"{str(error)[:60]!r}"
-        raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
-    for row in rows:
-        if not (isinstance(row, dict) and isinstance(row.get("policy"), str) and "params" in row):
-            raise CaptureError(path, "result", "a row without a policy", EXPECTED)
-        for key, value in row.items():
-            if isinstance(value, int) and abs(value) >= MOST_COUNT:
-                raise CaptureError(path, key, f"an integer of {value.bit_length()} bits", EXPECTED)
-    return [{key: None if value != value else value for key, value in row.items()} for row in rows]
-
-
-def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    text = read_given(path, MOST_BYTES).decode("utf-8")
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    if not rows:
-        raise ValueError("no rows")
-    if any(None in row for row in rows):
-        raise ValueError("a row of more cells than the first line")
-    return [{key: value if key in TEXTS else _number(value) for key, value in row.items()} for row in rows]
-
-
-def _number(value: str | None) -> float | None:
-    if not value:
-        return None
-    return int(value) if value.removeprefix("-").isdecimal() else float(value)
-
-
-def _json_rows(path: Path) -> list[dict[str, Any]]:
-    whole = plain_json(read_given(path, MOST_BYTES))
-    if not isinstance(whole, dict) or whole.get("what") != WHAT or not isinstance(whole.get("result"), list):
-        raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
-    if whole.get("schema") != SCHEMA:
-        raise CaptureError(path, "schema", whole.get("schema"), f"this version reads schema {SCHEMA}")
-    rows: list[dict[str, Any]] = whole["result"]
-    return rows
-
-
-def _shown(whole: object) -> str:
-    return repr(whole.get("what")) if isinstance(whole, dict) else type(whole).__name__
 
 
 MANIFEST = "capture.json"
