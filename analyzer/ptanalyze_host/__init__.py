@@ -9,7 +9,4 @@ COMMANDS = {
         "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
         "relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to a process's threads."),
     },
-    "Model": {
-        "topology": ("ptanalyze_host.topology_command", "Group CPUs by the latency between them."),
-    },
 }

@@ -15,7 +15,7 @@ from debian_qemu import QEMU, bundle, said, source_of, takes_plugins, terms  # n
 
 ROOT = HERE.parents[1]
 BUILT = {
-    "dumps/build": ("ptdump", "ptsurvey", "ptheat", "ptrelocate", "ptpingpong", "ptchase"),
+    "dumps/build": ("ptdump", "ptsurvey", "ptheat", "ptrelocate", "ptchase"),
     "pintool/build": ("libpt_qemu.so", "libpt_qemu_api2.so"),
 }
 LINKED = ("libbpf-dev", "libelf-dev", "zlib1g-dev")  # Debian packages of what is linked statically

@@ -254,7 +254,7 @@ def test_bash_completes(on_the_path):
     export COMP_WORDS COMP_CWORD
     eval "$(_PTANALYZE_COMPLETE=bash_source ptanalyze)"
     complete -p ptanalyze
-    COMP_WORDS=(ptanalyze topo); COMP_CWORD=1
+    COMP_WORDS=(ptanalyze doct); COMP_CWORD=1
     _ptanalyze_completion ptanalyze
     echo "${COMPREPLY[@]}"
     """
@@ -262,7 +262,7 @@ def test_bash_completes(on_the_path):
         ["bash", "-c", script], env=environment(on_the_path), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "topology"
+    assert done.stdout.splitlines()[-1] == "doctor"
 
 
 def in_a_terminal(program, arguments, **more):

@@ -57,7 +57,7 @@ EXAMPLES = {  # VM stands for a copy of the bundled capture of a VM
     "machines": "",
 }
 # they measure this machine: tests/native/test_topology.py
-ELSEWHERE = ("survey", "topology")
+ELSEWHERE = ("survey",)
 NO_TABLE = {
     "record": "one line: what was recorded",
     "dump process": "one line: what was dumped",
@@ -74,7 +74,6 @@ NO_TABLE = {
 }
 TABLES_ALONE = {
     "check", "policies", "survey", "diff", "machines",
-    "topology",
 }  # fmt: skip
 DRAWN = {*EXAMPLES} - TABLES_ALONE
 ONLY_JSON = {"doctor", "hugepages"}

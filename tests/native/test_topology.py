@@ -1,29 +1,22 @@
 """Latencies of this machine, and its survey."""
 
 import json
-import math
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from native.dumping import make, wait_for
-from needs import needs_root, needs_two_cpus
+from native.dumping import make
+from needs import needs_root
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.locate import native
 from ptanalyze.cli import run
-from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot
-from ptanalyze_host import cacheline
-from ptanalyze_host.cacheline import measure
 from ptanalyze_host.node_latency import (
-    cpu_list,
     measure_nodes,
     measure_walk_beside_data,
     measure_walks,
@@ -31,171 +24,10 @@ from ptanalyze_host.node_latency import (
     walk_source,
 )
 
-# The ping-pong of a cache line on CPUs of this machine, alone and under `ptanalyze topology`.
+# The pointer chase through a node's memory, and measure_nodes.
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 CPUS = sorted(os.sched_getaffinity(0))
-PAIR = CPUS[:2]
-LONG = 10**7  # round trips: seconds
-
-
-@pytest.fixture(scope="module")
-def tool():
-    make("dumps")
-    return native("ptpingpong")
-
-
-def play(tool, text, rounds=200):
-    argv = [tool, str(rounds)]
-    return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60)
-
-
-@contextmanager
-def measuring(*words):
-    """(Python with these words, while a pair plays; the PID of its tool)"""
-    argv = [sys.executable, *map(str, words)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        assert wait_for(lambda: children.read_text().split(), 30)
-        child = int(children.read_text().split()[0])
-        assert wait_for(lambda: len(threads(child)) == 2, 30)
-        yield process, child
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def threads(pid):
-    """[(CPUs that a thread may use, CPU it was last on)] of the two that hand over the line."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        fields = (task / "stat").read_text().rpartition(") ")[2].split()
-        status = (task / "status").read_text()
-        allowed = next(
-            line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list")
-        )
-        if task.name != str(pid):
-            found.append((allowed, int(fields[36])))
-    return sorted(found)
-
-
-@needs_two_cpus
-def test_the_program_compiles_without_a_warning(tmp_path):
-    argv = [
-        "make",
-        "-s",
-        "-C",
-        DUMPS,
-        f"BUILD={tmp_path}",
-        "CC=gcc -Werror -Wpedantic",
-        tmp_path / "ptpingpong",
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-
-
-@needs_two_cpus
-def test_a_transfer_takes_a_plausible_time_in_both_directions(tool):
-    a, b = PAIR
-    done = play(tool, f"{a} {b}\n{b} {a}\n" * 5)
-    assert done.returncode == 0 and not done.stderr
-    answers = [line.split() for line in done.stdout.splitlines()]
-    assert [answer[:2] for answer in answers] == [[str(a), str(b)], [str(b), str(a)]] * 5
-    fastest = min(float(answer[2]) for answer in answers)
-    assert math.isfinite(fastest) and 1 < fastest < 100_000
-
-
-@needs_two_cpus
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (f"{PAIR[0]} 8191", "CPU 8191: Invalid argument"),
-        (f"8191 {PAIR[0]}", "CPU 8191: Invalid argument"),
-        (f"{PAIR[0]} 8192", "CPU 8192: no CPU has this number"),
-        (f"-1 {PAIR[0]}", "CPU -1: no CPU has this number"),
-        (f"{PAIR[0]} {PAIR[0]}", f"CPU {PAIR[0]}: a pair needs two CPUs"),
-        ("0 x", 'expected lines "A B"'),
-        ("0", 'expected lines "A B"'),
-    ],
-)
-def test_an_impossible_pair_is_refused(tool, text, why):
-    done = play(tool, text)
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.startswith("ptpingpong: ") and done.stderr.count("\n") == 1 and why in done.stderr
-
-
-@needs_two_cpus
-def test_the_command_measures_all_pairs(tool, capfd):
-    assert run(["topology", "--cpus", cpu_list(PAIR), "--repeat", "2", "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)["result"]
-    assert found["cpus"] == PAIR and found["ns"][0][1] == found["ns"][1][0] > 1
-    assert "without a gap" in found["no_groups"]
-
-
-@needs_two_cpus
-def test_ctrl_c_leaves_no_file_and_no_process(tool, tmp_path):
-    words = (
-        "-m",
-        "ptanalyze",
-        "topology",
-        "--cpus",
-        cpu_list(PAIR),
-        "--repeat",
-        10**4,
-        "-o",
-        tmp_path / "t.json",
-    )
-    with measuring(*words) as (process, child):
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-        assert (process.returncode, out, err.strip()) == (130, "", "ptanalyze: interrupted")
-        assert not Path(f"/proc/{child}").exists()
-    assert not any(tmp_path.iterdir())
-
-
-@needs_two_cpus
-def test_the_tool_does_not_outlive_a_command_that_was_killed(tool):
-    script = f"from ptanalyze_host.cacheline import measure; measure({PAIR}, rounds={LONG})"
-    with measuring("-c", script) as (process, child):
-        process.kill()
-        process.wait()
-        assert wait_for(lambda: not Path(f"/proc/{child}").exists(), 30)
-
-
-@needs_two_cpus
-def test_a_pair_that_does_not_answer_is_given_up(tool, monkeypatch):
-    monkeypatch.setattr(cacheline, "PATIENCE", 0.2)
-    with pytest.raises(UsageError, match=f"CPUs {PAIR[0]} and {PAIR[1]}: no answer in 0.2 s"):
-        measure(PAIR, rounds=LONG)
-
-
-@needs_two_cpus
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--cpus", "0-8191"], "this process may only run on"),
-        (["--cpus", str(PAIR[0])], "a pair needs two"),
-        (["--cpus", "all"], "in a list such as 0-7,9"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
-    done = subprocess.run(
-        [sys.executable, "-m", "ptanalyze", "topology", *options], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and why in done.stderr, done.stderr
-
-
-@needs_two_cpus
-def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("ptanalyze.capture.live.locate.BUILT_IN", ())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="ptpingpong: not found; build it: `make native`"):
-        measure(PAIR)
-
-
-# The pointer chase through a node's memory, and measure_nodes.
-
 NODE = next(iter(usable_nodes()))
 
 

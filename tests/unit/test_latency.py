@@ -9,15 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from naive import classify as naive
-from ptanalyze.cli.options import Output
-from ptanalyze.core.errors import CaptureError, UsageError, bundled
+from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured import write_machine
-from ptanalyze_host.cacheline import GAP, LatencyMatrix, latency_levels, mean_latencies
 from ptanalyze_host.machine_file import with_latency
 from ptanalyze_host.node_latency import NodeLatency, asymmetric, cpu_list
 from ptanalyze_host.sysfs import parse_cpus
-from ptanalyze_host.topology_command import emit
+from ptanalyze_papers.vmitosis import GAP, latency_groups
 
 # Published latencies of cache-line transfers, and the groups they give.
 
@@ -31,7 +29,7 @@ NAN = np.nan
 def groups_of(text):
     """Groups of CPUs 0, 1, ... with the latencies of a text's upper triangle."""
     ns = np.array([[float(cell) for cell in row.split()] for row in text.replace("-", "nan").splitlines()])
-    return latency_levels(np.fmin(ns, ns.T), range(len(ns)))[0].groups
+    return latency_groups(np.fmin(ns, ns.T), range(len(ns)))
 
 
 def matrix_of(partition, rng, within, across):
@@ -59,27 +57,19 @@ def partitions(draw, most=12):
 
 
 def test_table_4_of_the_vmitosis_paper_gives_its_four_groups():
-    (found,) = latency_levels(TABLE_4, range(12))
-    assert (found.groups, found.within_ns, found.across_ns) == (SOCKETS, 62, 125)
+    assert latency_groups(TABLE_4, range(12)) == SOCKETS
 
 
 @settings(deadline=None)
 @given(partitions(), st.randoms(use_true_random=False))
 def test_any_partition_comes_back_through_noise(partition, rng):
     ns, cpus = matrix_of(partition, rng, (40, 70), (100, 100 * GAP - 0.1))
-    assert latency_levels(ns, cpus)[0].groups == partition
-
-
-@settings(deadline=None)
-@given(partitions(), st.randoms(use_true_random=False))
-def test_where_also_the_slow_pairs_have_gaps_the_partition_is_one_of_the_levels(partition, rng):
-    ns, cpus = matrix_of(partition, rng, (40, 70), (100, 140))
-    assert partition in [found.groups for found in latency_levels(ns, cpus)]
+    assert latency_groups(ns, cpus) == partition
 
 
 @settings(deadline=None)
 @given(st.integers(2, 3), st.integers(2, 3), st.randoms(use_true_random=False))
-def test_hyperthreads_are_a_finer_level_than_sockets(sockets, cores, rng):
+def test_sockets_are_found_and_not_the_hyperthreads_in_them(sockets, cores, rng):
     threads = [[(s * 20 + c, 100 + s * 20 + c) for c in range(cores)] for s in range(sockets)]
     partition = sorted(tuple(sorted(sum(socket, ()))) for socket in threads)
     ns, cpus = matrix_of(partition, rng, (40, 50), (110, 130))
@@ -87,7 +77,7 @@ def test_hyperthreads_are_a_finer_level_than_sockets(sockets, cores, rng):
     siblings = sorted(pair for socket in threads for pair in socket)
     for a, b in siblings:
         ns[at[a], at[b]] = ns[at[b], at[a]] = 12
-    assert [found.groups for found in latency_levels(ns, cpus)] == [partition, siblings]
+    assert latency_groups(ns, cpus) == partition
 
 
 LATENCIES = st.sampled_from([10, 12, 20, 25, 50, 60, 70, 100, 120, 150])
@@ -99,63 +89,24 @@ LATENCIES = st.sampled_from([10, 12, 20, 25, 50, 60, 70, 100, 120, 150])
         lambda n: st.lists(LATENCIES, min_size=n * (n - 1) // 2, max_size=n * (n - 1) // 2)
     )
 )
-def test_levels_are_those_of_the_naive_search(values):
+def test_groups_are_the_coarsest_of_the_naive_search(values):
     count = next(n for n in range(2, 7) if n * (n - 1) // 2 == len(values))
     cpus = [7 * cpu % 31 for cpu in range(count)]
     known, ns = {}, np.full((count, count), NAN)
     for (a, b), value in zip(combinations(range(count), 2), values, strict=True):
         known[cpus[a], cpus[b]] = ns[a, b] = ns[b, a] = value
-    expect = naive.levels(known, cpus, GAP)
-    try:
-        found = [found.groups for found in latency_levels(ns, cpus)]
-    except UsageError:
-        found = []
-    assert found == expect
+    assert latency_groups(ns, cpus) == next(iter(naive.levels(known, cpus, GAP)), [])
 
 
-def test_a_slow_pair_within_a_group_is_named():
+def test_a_slow_pair_within_a_group_leaves_none():
     slow = TABLE_4.copy()
     slow[4, 8] = slow[8, 4] = 126
-    with pytest.raises(UsageError, match=r"CPUs 4 and 8 take 126 ns.*at most 62 ns join them"):
-        latency_levels(slow, range(12))
+    assert latency_groups(slow, range(12)) == []
 
 
 def test_a_gap_is_30_percent_or_more():
     assert groups_of("- 10 13\n- - 13\n- - -") == [(0, 1), (2,)]
-    with pytest.raises(UsageError, match=r"between 10 and 12\.9 ns without a gap of 1\.3 times"):
-        groups_of("- 10 12.9\n- - 12.9\n- - -")
-
-
-def test_mean_latencies_are_of_the_known_pairs():
-    within, across = next(mean_latencies(LatencyMatrix(range(12), TABLE_4, TABLE_4), SOCKETS))
-    assert within == pytest.approx((50 + 55 + 62) / 3) and 125 < across < 126
-    pair = np.array([[NAN, 50], [50, NAN]])
-    assert [*mean_latencies(LatencyMatrix((0, 1), pair, pair), [(0,), (1,)])] == [(None, 50), (None, 50)]
-
-
-def of_two_sockets():
-    """Eight CPUs: 12 ns in a core, 50 in a socket, 125 across."""
-    ns = np.full((8, 8), 125.0)
-    for a, b in np.ndindex(8, 8):
-        if a % 2 == b % 2:
-            ns[a, b] = NAN if a == b else 12 if a % 4 == b % 4 else 50
-    return ns
-
-
-def test_the_answer_has_the_groups_of_the_level_that_is_asked_for(capsys):
-    ns = of_two_sockets()
-
-    def asked(nodes):
-        emit(LatencyMatrix(tuple(range(8)), ns, ns), nodes, Output("json"))
-        return json.loads(capsys.readouterr().out)["result"]
-
-    found = asked(None)
-    assert [group["cpus"] for group in found["groups"]] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    assert (found["slowest_within_ns"], found["fastest_across_ns"], found["no_groups"]) == (50, 125, None)
-    found = asked(4)
-    assert [group["cpus"] for group in found["groups"]] == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    found = asked(3)
-    assert not found["groups"] and "there are levels with 2, 4" in found["no_groups"]
+    assert groups_of("- 10 12.9\n- - 12.9\n- - -") == []
 
 
 @settings(deadline=None)
