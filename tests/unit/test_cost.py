@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter, OrderedDict
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -745,6 +746,27 @@ def test_walks_beyond_the_caches_are_those_to_pages_that_they_cannot_hold(tmp_pa
     found = _beyond(scenario)[1]
     assert found == pytest.approx(1 - np.isin(pages[1::2], hottest).mean(), abs=0.01)
     assert found == pytest.approx(1 - held / (BIG >> 12), abs=0.01) or pattern != "uniform"
+
+
+def test_which_of_pages_walked_equally_often_the_caches_hold_does_not_matter():
+    """A share of the walks to pages of the bound: not those that a sort puts first."""
+    cpus, regions = np.zeros(MACHINE.cpus_per_node, np.int64), SimpleNamespace(va=np.zeros(64))
+    pages = np.arange(64 << 9, dtype=np.uint32)
+    streams = pages.repeat(2), pages[::-1].repeat(2), np.concatenate([pages.repeat(2), pages[::7].repeat(2)])
+    even, turned, mixed = (
+        _beyond(
+            SimpleNamespace(
+                machine=MACHINE,
+                placement=SimpleNamespace(cpu_node=cpus),
+                space=SimpleNamespace(regions=regions),
+                stream=SimpleNamespace(page=stream),
+            )
+        )
+        for stream in streams
+    )
+    held = np.array([MACHINE.l2.bytes * len(cpus), MACHINE.l2.bytes * len(cpus) + MACHINE.llc.bytes]) >> 12
+    assert even == turned == pytest.approx(1 - np.minimum(held / len(pages), 1))
+    assert all(less <= of for less, of in zip(mixed, even, strict=True))
 
 
 # The prices of faults and copied entries are those of the histories that their sources name.
