@@ -11,7 +11,7 @@ import click
 import pytest
 
 from command_line import EVERY, LEAVES
-from ptanalyze import synth
+from ptanalyze import load, synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.cli import COMMANDS, OF_OUTPUT, entries, run
 from ptanalyze.cli import ptanalyze as program
@@ -126,6 +126,28 @@ def test_the_help_imports_no_command_and_nothing_slow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "imported"),
+    [
+        ("info sysbench-memory", []),
+        ("walk sysbench-memory 0x7f0000000000", []),
+        ("machines vmitosis-cascade-lake", []),
+        ("policies hydra", ["numba"]),  # its hooks
+        ("check sysbench-memory", ["numba"]),  # decodes the trace
+        ("whatif sysbench-memory -p hydra", ["numba"]),
+    ],
+)
+def test_a_command_imports_only_the_libraries_that_it_uses(line, imported):
+    assert len(load("sysbench-memory").trace.chunks)  # its index is known from here on
+    code = (
+        f"import sys; from ptanalyze.cli import run; run({line.split()!r}); libraries = "
+        "('numba', 'pandas', 'pyarrow', 'matplotlib', 'seaborn', 'jinja2', 'itables'); "
+        "print([name for name in libraries if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(imported)
 
 
 def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch):

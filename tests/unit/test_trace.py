@@ -365,6 +365,7 @@ def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
     decoder = TraceDecoder(
         Path("t"), np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE), *[[]] * 2, 0, checked=True
     )
+    decoder.grow(1 << 10)
     runs = {}
     for salt in (0, decoder.table[-1]):
         table = np.full((1 << 14) + 1, trace_codec.EMPTY, np.int64)

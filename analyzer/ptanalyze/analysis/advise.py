@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from pandas import DataFrame
-
 from ..core.columns import Message, message, units_of
 from ..core.errors import lines
 from ..core.options import Keywords
@@ -24,6 +22,8 @@ from .verdict import Verdict, Workload, untold, verdict, workload
 from .whatif import planned, replay_scenario
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from ..world.scenario import Scenario
 
 

@@ -18,9 +18,7 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
 
     chosen  None: all; needs: of a capture; takes: to have the policy on a machine
     """
-    from pandas import DataFrame
-
-    from ..core.columns import described
+    from ..core.columns import described, table_of
     from ..policies import parameters
     from ..policies import policies as known
 
@@ -36,14 +34,12 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
         }
         for policy in (known().values() if chosen is None else chosen)
     ]
-    return described(DataFrame(rows))
+    return described(table_of(rows))
 
 
 def list_machines() -> DataFrame:
     """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
-    from pandas import DataFrame
-
-    from ..core.columns import described
+    from ..core.columns import described, table_of
     from .frames import machine_limits
 
     rows = []
@@ -51,4 +47,4 @@ def list_machines() -> DataFrame:
         machine = load_machine(name)
         about = {"machine": name, "nodes": machine.nodes, "cpus_per_node": machine.cpus_per_node}
         rows.append(about | machine_limits(machine) | {"description": machine.description})
-    return described(DataFrame(rows).drop(columns="name"))
+    return described(table_of(rows).drop(columns="name"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pandas import DataFrame, concat
 
-from ..core.columns import Column, Finding, described, numbers, units_of
+from ..core.columns import Column, Finding, described, numbers, table_of, units_of
 from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Tree
@@ -22,12 +21,17 @@ from ..formats.capture import CaptureLike, load
 from .setup import provenance_of as setup_provenance_of
 from .verdict import Verdict
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
 
 
 def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
     """Rows of leaf_classes.Classifications below each other: group, socket, class, count, share, weight."""
+    from pandas import concat
+
     table = concat(
         [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
     )
@@ -46,6 +50,8 @@ def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]
 
     attrs["means"]: {state: {lines: mean}}, None where there is no line.
     """
+    from pandas import concat
+
     table = concat([lines.frame().assign(state=state) for state, lines in states.items()], ignore_index=True)
     means = {state: {"all": lines.mean(), "full": lines.mean(full=True)} for state, lines in states.items()}
     return described(table, provenance=provenance, means=means)
@@ -56,7 +62,7 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 
     attrs["machine"]: machine_limits, if a Machine is given.
     """
-    rows = numbers(DataFrame([result.row() for result in results]), COLUMNS)
+    rows = numbers(table_of([result.row() for result in results]), COLUMNS)
     limits = machine_limits(machine) if machine else {}
     return described(rows, owned(results), provenance_of(results), COLUMNS, machine=limits)
 
@@ -95,7 +101,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
-    table = numbers(DataFrame(rows), COLUMNS)
+    table = numbers(table_of(rows), COLUMNS)
     return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
 
 
@@ -112,7 +118,7 @@ def latency_frame(matrices: Mapping[str, Any], ids: Sequence[int]) -> DataFrame:
         for reader, row in zip(ids, matrix, strict=True)
         for server, ns in zip(ids, row, strict=True)
     ]
-    return described(DataFrame(rows, columns=["state", "reader", "server", "latency_ns"]))
+    return described(table_of(rows, ["state", "reader", "server", "latency_ns"]))
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
@@ -178,7 +184,7 @@ class Replayed:
     ) -> DataFrame:
         """Table of rows of Results behind policy and params; names: its columns, even without a row."""
         all_rows = [{"policy": result.policy, "params": result.settings, **row} for result, row in rows]
-        table = DataFrame(all_rows, columns=["policy", "params", *names] if names else None)
+        table = table_of(all_rows, ["policy", "params", *names] if names else None)
         return described(table, owned(self.results), provenance_of(self.results), columns, **attrs)
 
     @cached_property
@@ -258,8 +264,10 @@ def tables_frame(trees: Mapping[str, Tree], nodes: int, provenance: Mapping[str,
     where unknown; tracers marks tables that map only the tracer's memory. Contains no physical addresses.
     attrs["nodes"]: NUMA nodes of the captured machine.
     """
+    from pandas import concat
+
     parts = [
-        DataFrame(
+        table_of(
             {
                 "dimension": name,
                 "level": tree.level,

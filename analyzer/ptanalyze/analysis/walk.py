@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import snapshot as entries
-from ..core.columns import described
+from ..core.columns import described, table_of
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import NO_PARENT, Snapshot, Tree
 from ..formats.capture import CaptureLike, load
@@ -117,13 +117,11 @@ def walk(capture: CaptureLike, address: int) -> DataFrame:
     attrs["page"]: {"frame", "bytes", "node", "stopped"}; where the address is not mapped, frame is None and
     stopped is the reason. attrs: address, and nodes, the captured machine's ids. Shows physical addresses.
     """
-    from pandas import DataFrame
-
     opened = load(capture)
     found = explain(opened.snapshot, address)
     page = {name: getattr(found, f"page_{name}") for name in ("frame", "bytes", "node")}
     return described(
-        DataFrame([vars(step) for step in found.steps]),
+        table_of([vars(step) for step in found.steps]),
         provenance={"capture": str(opened.directory)},
         address=address,
         nodes=[node.id for node in opened.snapshot.topology.nodes],

@@ -50,20 +50,18 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
-    from ..core.columns import Section, described
+    from ..core.columns import Section, described, table_of
 
     opened = open_or_default(capture)
     checks = [*check_capture(opened, quick=quick), *(check_live(opened.vm, live) if live else ())]
 
     def table() -> DataFrame:
-        from pandas import DataFrame
-
         rows = [
             (c.name, c.verdict, c.examined, c.wrong, c.wrong / max(c.examined, 1), c.reason) for c in checks
         ]
         columns = ["check", "verdict", "examined", "wrong", "share", "reason"]
         provenance = {"capture": str(opened.directory)}
-        return described(DataFrame(rows, columns=columns), provenance=provenance)
+        return described(table_of(rows, columns), provenance=provenance)
 
     def view() -> Iterator[Section]:
         yield Section(lines=[*lines(checks), "", conclusion(checks)])

@@ -32,16 +32,14 @@ def command(capture: str | None, output: Output) -> None:
       ptanalyze info app --plot map.png
     """
     from ..capture.describe import describe
-    from ..core.columns import described
+    from ..core.columns import described, table_of
 
     opened = open_or_default(capture)
     sections = describe(opened)
 
     def table() -> DataFrame:
-        from pandas import DataFrame
-
         rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
-        return described(DataFrame(rows, columns=["section", "fact", "value"]))
+        return described(table_of(rows, ["section", "fact", "value"]))
 
     output.emit(
         "info",

@@ -180,6 +180,13 @@ class Column:
         return self.title if nested or self.native is None else self.native
 
 
+def table_of(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
+    """pandas DataFrame of rows; pandas takes long to import, and a terminal's tables do without."""
+    from pandas import DataFrame
+
+    return DataFrame(rows, columns=columns)
+
+
 def numbers(table: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """The table with NaN for None in columns of numbers."""
     return table.astype({one.key: float for one in columns if one.optional and one.key in table})

@@ -27,7 +27,6 @@ from ..core.trace import (
     Trace,
     give_back,
 )
-from ..kernels import trace_codec
 from .atomic import atomic_write
 
 # Header and frames of a trace.ptt; the dtypes mirror the structs of pintool/records.h.
@@ -86,6 +85,7 @@ FRAME_DTYPE = np.dtype(
         ("instructions", "<u8"),
     ]
 )
+FRAME_BYTES = FRAME_DTYPE.itemsize
 HIGHEST = (1 << 57) - 1  # address with five levels of tables
 PAYLOAD_DTYPE = np.dtype(
     [
@@ -183,9 +183,11 @@ def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:
 
 def find_frames(data: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray, int]:
     """(frames, offsets, end of the last whole frame) before `end`, found piece by piece."""
+    from ..kernels import trace_codec
+
     at, frames, offsets = (
         HEADER_BYTES,
-        [np.empty((0, trace_codec.FRAME_BYTES), np.uint8)],
+        [np.empty((0, FRAME_BYTES), np.uint8)],
         [np.empty(0, np.int64)],
     )
     while at < end:
@@ -195,7 +197,7 @@ def find_frames(data: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray, int
                 break
         if not n:
             break
-        frames.append(np.empty((n, trace_codec.FRAME_BYTES), np.uint8))
+        frames.append(np.empty((n, FRAME_BYTES), np.uint8))
         offsets.append(np.empty(n, np.int64))
         before = at
         _, at = trace_codec.scan_frames(data, at, stop, frames[-1], offsets[-1])
@@ -218,7 +220,7 @@ def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
 def holds(view: memoryview, at: int, length: int) -> bool:
     """Whether the frame at `place`, with `size` bytes of payload, matches its CRC-32."""
     found = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
-    found = zlib.crc32(view[at + 8 : at + trace_codec.FRAME_BYTES + length], found)
+    found = zlib.crc32(view[at + 8 : at + FRAME_BYTES + length], found)
     return found == int.from_bytes(view[at + 4 : at + 8], "little")
 
 
@@ -227,14 +229,6 @@ def holds(view: memoryview, at: int, length: int) -> bool:
 LEARN_TOUCHES = 1 << 16
 ANY_NUMBER = 1 << 62
 SALT = int.from_bytes(os.urandom(4), "big") >> 2  # another in each process: no writer of a trace knows it
-DAMAGE = {
-    trace_codec.PAST_END: "the touches run past the chunk's end",
-    trace_codec.BAD_LENGTH: "bytes are left over after the last touch",
-    trace_codec.BAD_PAGE: "a page number beyond 57-bit addresses",
-    trace_codec.BAD_COUNT: "a touch of more than 2^18 - 1 accesses",
-    trace_codec.BAD_SUM: "the touches do not add up to the chunk's accesses",
-    trace_codec.UNKNOWN_REGION: "memory that the trace's index lacks",
-}
 
 
 class TraceDecoder:
@@ -268,13 +262,14 @@ class TraceDecoder:
         self.checked = np.full(len(chunks), checked)
         self.known, self.most = 0, ANY_NUMBER  # regions that are numbered, that may be
         self.regions = np.empty(0, np.int64)
-        self.grow(1 << 10)
 
     def damaged(self, chunk: int, why: str) -> CaptureError:
         return CaptureError(self.path, f"chunk {chunk}", f"at byte {self.payload[chunk]}", why)
 
     def grow(self, room: int) -> None:
         """Room for `room` regions (a power of two); ids stay."""
+        from ..kernels import trace_codec
+
         if room > 1 << trace_codec.ID_BITS:
             raise CaptureError(
                 self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) can be told apart"
@@ -284,24 +279,27 @@ class TraceDecoder:
         table[-1] = SALT
         scratch = np.empty(known, np.uint32)
         trace_codec.number_pages(self.regions[:known] << 9, known, table, regions, 0, known, scratch)
-        self.table, self.regions = table, regions
+        self.regions, self.table = regions, table
 
     def know(self, regions: np.ndarray) -> None:
         """Number these regions (uint64[R], address >> 21) from 0 on, before the first pass: all there are."""
         self.regions, self.known = regions.astype(np.int64), len(regions)
         self.most = len(regions)
-        self.grow(1 << max(2 * self.known, 1 << 10).bit_length())
 
     def check(self, first: int, last: int) -> None:
         """CaptureError unless the CRC-32 of these chunks' frames holds; each is compared once."""
         for chunk in (first + np.flatnonzero(~self.checked[first:last])).tolist():
-            at = int(self.payload[chunk]) - trace_codec.FRAME_BYTES
+            at = int(self.payload[chunk]) - FRAME_BYTES
             if not holds(self.data.data, at, int(self.length[chunk])):
                 raise self.damaged(chunk, "its CRC-32 is another")
         self.checked[first:last] = True
 
     def decode(self, first: int, last: int, page: np.ndarray, write: np.ndarray, count: np.ndarray) -> None:
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
+        from ..kernels import trace_codec
+
+        if not hasattr(self, "table"):
+            self.grow(1 << max(2 * self.known, 1 << 10).bit_length())
         number = np.empty(int(self.touches[first:last].max(initial=0)), np.int64)
         at = first
         while at < last:
@@ -315,7 +313,7 @@ class TraceDecoder:
                 need = self.known + int(self.touches[at])
                 self.grow(1 << need.bit_length())
             elif error:
-                raise self.damaged(at, DAMAGE[error])
+                raise self.damaged(at, trace_codec.DAMAGE[error])
 
     def find_regions(self) -> np.ndarray:
         """uint64[R]: address >> 21 of each region by first touch; decodes and so checks the whole trace."""
@@ -399,7 +397,7 @@ def read_index(path: str | PathLike[str]) -> Index:
     if not chunks["touches"].any():
         why = f"no access was traced (ended by {facts['ended']}); was the region of interest ever entered?"
         raise CaptureError(path, "touches", 0, why)
-    payload = offset[is_chunk] + trace_codec.FRAME_BYTES
+    payload = offset[is_chunk] + FRAME_BYTES
     length = frames["bytes"][is_chunk].astype(np.int64)
     base_page = int(header["guest_base"]) >> 12
     where = chunks, payload, length, base_page
@@ -434,7 +432,7 @@ def read_events(
     payload = np.empty(len(at), PAYLOAD_DTYPE)
     raw = payload.view(np.uint8).reshape(len(at), PAYLOAD_DTYPE.itemsize)
     for i, start in enumerate(offset[at].tolist()):
-        raw[i] = data[start + trace_codec.FRAME_BYTES :][: raw.shape[1]]
+        raw[i] = data[start + FRAME_BYTES :][: raw.shape[1]]
     known = {event.value for event in Event}
     if strange := set(payload["kind"].tolist()) - known:
         raise CaptureError(path, "event kind", strange.pop(), "no such event")

@@ -40,6 +40,7 @@ from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.extending import register_jitable
@@ -153,8 +154,8 @@ class CodeCache:
         return None
 
     def load_overload(self, signature, target):
-        """The compiled result, or None."""
-        target.refresh()
+        """The compiled result, or None; all of Numba is only imported to compile."""
+        rtsys.initialize(target)
         path = self.path(signature, target.codegen())
         kept = path and load_code(path)
         return kept and CompileResult._rebuild(target, *kept)

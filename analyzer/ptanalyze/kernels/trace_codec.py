@@ -15,6 +15,14 @@ HASH_BITS = 33
 HASH_FACTOR = 5308871583  # 2^33 / golden ratio (Knuth, TAOCP 3, 6.4); no overflow for 30-bit keys
 
 OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS, UNKNOWN_REGION = range(8)
+DAMAGE = {
+    PAST_END: "the touches run past the chunk's end",
+    BAD_LENGTH: "bytes are left over after the last touch",
+    BAD_PAGE: "a page number beyond 57-bit addresses",
+    BAD_COUNT: "a touch of more than 2^18 - 1 accesses",
+    BAD_SUM: "the touches do not add up to the chunk's accesses",
+    UNKNOWN_REGION: "memory that the trace's index lacks",
+}
 
 
 @called_hook

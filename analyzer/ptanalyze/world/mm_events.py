@@ -28,7 +28,6 @@ from ..core.trace import (
     Touches,
     Trace,
 )
-from ..kernels.replay import CLEAR, UPDATE
 
 # What calls do differs between versions of Linux.
 
@@ -228,6 +227,8 @@ def addresses(events: np.ndarray) -> np.ndarray:
 
 def numbers(events: np.ndarray) -> np.ndarray:
     """int64[C]: NUMBER of kernels.memory_manager of such events."""
+    from ..kernels.replay import CLEAR, UPDATE
+
     kind, c, d = events["kind"], events["c"], events["d"]
     advice = np.where(np.isin(c, ADVICE_THAT_CLEARS), CLEAR, UPDATE)
     stays = (d & MREMAP_DONTUNMAP > 0).astype(np.int64)
