@@ -1,9 +1,4 @@
-"""Sweeps, on one machine and on a cluster."""
-
-import pickle
-import socket
-import sys
-from dataclasses import replace
+"""Sweeps: one question at many points."""
 
 import msgspec
 import numpy as np
@@ -11,22 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import cluster, noted
 from ptanalyze.analysis.counting import idle_nodes
 from ptanalyze.analysis.frames import sweep_frame
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.sweep import (
-    Unit,
-    carried_out,
-    done_there,
-    points_of,
-    replayed,
-    swept,
-    values,
-    workers_on,
-)
+from ptanalyze.analysis.sweep import points_of, swept, values
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze_synth.capture import synthesize
@@ -148,85 +133,12 @@ def test_a_resized_machine_keeps_its_latencies_and_puts_new_nodes_as_far_as_the_
     assert machine.resized(8) is machine
 
 
-# A cluster of two workers on this machine: the same integers, also when one of them is lost.
-
-SETUP = Setup.of(machine=load_machine("sapphire-rapids").resized(2))
-GRID = {"prefetch": ["0", "4"], "nodes": ["2", "3"]}
-NAMES = ["hydra", "mitosis"]
-
-
-@pytest.fixture(scope="module")
-def two():
-    with cluster(2) as both:
-        yield both
-
-
-@pytest.fixture(scope="module")
-def capture(tmp_path_factory):
-    made = tmp_path_factory.mktemp("captures") / "small"
-    synthesize(Parameters(size=4 << 20, accesses=4000, threads=2, nodes=2), made)
-    return load(made)
-
-
-@pytest.fixture(scope="module")
-def here(capture):
-    """The sweep in this process."""
-    return told(swept(capture, NAMES, GRID, SETUP))
-
-
-def told(points):
-    return [(point, result.to_json()) for point, result in points]
-
-
-def test_a_sweep_by_workers_has_the_same_points_in_the_same_order_with_the_same_numbers(two, capture, here):
-    refused = {}
-    assert told(swept(capture, NAMES, GRID, SETUP, refused, two.on)) == here
-    assert len(here) == 2 * len(["linux", "hydra 0", "hydra 4", "mitosis"]) and not refused
-
-
-@pytest.mark.parametrize(
-    "error", [CaptureError("a/trace.ptt", "contents", 3, "damaged"), RefusedError("why", "hydra")]
-)
-def test_errors_travel(error):
-    back = pickle.loads(pickle.dumps(error))
-    assert type(back) is type(error) and str(back) == str(error) and vars(back) == vars(error)
-
-
-def test_a_lost_worker_costs_what_it_had_and_no_more(two, tmp_path):
-    log, at_loss = tmp_path / "log", []
-
-    def lose(done, total, what):
-        if done == 10:
-            two.replace(1)
-            at_loss.append(len(log.read_text().split()))
-
-    with workers_on(two.on) as workers:
-        done = carried_out(workers, noted, [(log, str(k)) for k in range(40)], lose)
-    again = len(log.read_text().split()) - 40
-    assert done == [str(k) for k in range(40)]
-    assert 0 <= again <= at_loss[0] - 10  # done, but not yet heard of
-
-
-def test_a_cluster_that_is_not_there_is_said_in_one_line_with_the_way_out(two, tmp_path, monkeypatch):
-    two.kill_all()
-    with pytest.raises(UsageError, match="the scheduler has no workers; start one"), workers_on(two.on):
-        pass
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
-    for on, why in (
-        (f"dask:127.0.0.1:{free}", "no scheduler answers .*refused"),
-        ("dask:here", "missing port"),
-        ("slurm", "write dask:HOST:PORT"),
-    ):
-        with pytest.raises(UsageError, match=why), workers_on(on):
-            pass
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[dask\]'"), workers_on("dask:a:1"):
-        pass
-
-
-def test_a_worker_of_another_version_and_one_that_does_not_see_the_capture_refuse(capture):
-    with pytest.raises(UsageError, match=r"you have 0\.0\.1"):
-        done_there(noted, ("", ""), "0.0.1")
-    with pytest.raises(UsageError, match="does not see it"):
-        replayed(Unit(replace(capture, directory=capture.directory / "gone"), {}, SETUP, (), 1, 2))
+def test_points_of_a_capture_are_those_of_its_whatif_and_what_a_point_refuses_is_told(tmp_path):
+    synthesize(Parameters(size=4 << 20, accesses=4000, threads=2, nodes=2), tmp_path / "made")
+    capture, refused = load(tmp_path / "made"), {}
+    setup = Setup.of(machine=load_machine("sapphire-rapids").resized(2))
+    points = swept(capture, ["hydra", "vmitosis-replicate"], {"prefetch": ["0", "4"]}, setup, refused)
+    alone = [("hydra", {"prefetch": "0"}), ("hydra", {"prefetch": "4"})]
+    expected = replay_snapshot(capture.snapshot, capture.trace, alone, setup)
+    assert [result.row() for _, result in points] == [result.row() for result in expected]
+    assert "no host tables" in refused["vmitosis-replicate"]

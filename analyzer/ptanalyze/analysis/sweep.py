@@ -2,164 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from ..core.errors import PtanalyzeError, UsageError, is_whole
+from ..core.errors import UsageError, is_whole
 from ..core.machine import at_latency_ratio
 from ..core.options import Keywords
-from ..core.version import __version__
-from ..formats.capture import Capture, CaptureLike
+from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .frames import sweep_frame
-from .replay import label, with_refusals
+from .replay import with_refusals
 from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of
 from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
-    from distributed import Client
     from pandas import DataFrame
 
-    from ..core.process import Progress
     from ..cost.result import Result
-
-
-# A sweep in units: a point of the grid and some of its policies. Workers of a cluster replay units apart.
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A point of the grid: asked are all its policies, of which plans first to last - 1 are replayed, and
-    the baseline."""
-
-    capture: Capture
-    provenance: Mapping[str, str]
-    setup: Setup
-    asked: Sequence[tuple[str | Policy, Mapping[str, Any]]]
-    first: int
-    last: int
-
-
-def replayed(unit: Unit) -> tuple[list[Result], dict[str, str], int]:
-    """(Results, the baseline's first, as a replay of the whole point gives them; {refused policy: why}; the
-    number of the point's plans); UsageError at a worker that does not see the capture."""
-    if not unit.capture.directory.is_dir():
-        raise UsageError(
-            f"{unit.capture.directory}: worker on {socket.gethostname()} does not see it; put the capture "
-            "where all workers have it under the same name"
-        )
-    known = open_replay_capture(unit.capture)
-    scenario = known.scenario(unit.setup)
-    plans = chosen(unit.asked, scenario, unit.setup)
-    mine, refused = [plans[0], *plans[unit.first : unit.last]], dict[str, str]()
-    results = replay_scenario(scenario, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
-    names = {label(plan, mine): label(plan, plans) for plan in mine}
-    return results, {names[name]: why for name, why in refused.items()}, len(plans)
-
-
-# Workers of a Dask cluster.
-
-Work = TypeVar("Work")
-Done = TypeVar("Done")
-DASK = "dask:"
-ANSWERS_WITHIN = 10  # seconds
-PATIENCE = 2  # seconds without a unit done before one asks whether there are workers
-START = "start one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
-LOST = {  # errors of futures, by name: distributed's are not imported here
-    "CancelledError": "the scheduler was lost; ask again",
-    "KilledWorker": "a unit was given up: each worker that had it was lost; give workers more memory, or "
-    "look at their logs",
-}
-
-
-@contextmanager
-def workers_on(on: str) -> Iterator[Client]:
-    """The cluster that --on names: "dask:HOST:PORT".
-
-    UsageError where it names nothing known, where Dask is not installed, and where no scheduler or no worker
-    answers within ANSWERS_WITHIN seconds. Data go to workers as pickles, and code: only a scheduler that one
-    trusts may be named.
-    """
-    address = on.removeprefix(DASK)
-    if address == on or not address:
-        raise UsageError(f"--on {on}: write dask:HOST:PORT, the address of a Dask scheduler")
-    try:
-        from distributed import Client
-        from distributed.comm.addressing import get_address_host_port
-    except ImportError:
-        raise UsageError(f"--on {on}: needs Dask; pip install 'ptanalyze[dask]'") from None
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what matters is said in one line
-    address = address if "://" in address else f"tcp://{address}"
-    try:
-        socket.create_connection(get_address_host_port(address, strict=True), ANSWERS_WITHIN).close()
-        client = Client(address, timeout=ANSWERS_WITHIN, set_as_default=False)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise UsageError(f"--on {on}: no scheduler answers ({why}); {START}") from None
-    try:
-        if not client.nthreads():
-            raise UsageError(f"--on {on}: the scheduler has no workers; {START}")
-        yield client
-    finally:
-        client.close(timeout=ANSWERS_WITHIN)
-
-
-def carried_out(
-    client: Client,
-    work: Callable[[Work], Done],
-    units: Sequence[Work],
-    progress: Progress = None,
-    what: str = "units",
-) -> list[Done]:
-    """[work(unit)] in the order of the units; `progress` is called as they end, in whatever order.
-
-    A unit whose worker is lost is done again by another. UsageError where the cluster is lost, where a unit
-    is given up because each of its workers was lost, and where a worker lacks this version of the package.
-    What `work` itself raises is raised here.
-    """
-    executor, done = client.get_executor(pure=False), dict[int, Done]()
-    waiting = {executor.submit(done_there, work, unit, __version__): k for k, unit in enumerate(units)}
-    try:
-        while waiting:
-            ended, _ = wait(waiting, PATIENCE, FIRST_COMPLETED)
-            if not ended and not client.nthreads():
-                raise UsageError(f"--on: all workers were lost; {START}")
-            for future in ended:
-                done[waiting.pop(future)] = future.result()  # kept, it is done again if its worker is lost
-                if progress:
-                    progress(len(done), len(units), what)
-        return [done[k] for k in range(len(units))]
-    except PtanalyzeError:
-        raise
-    except ModuleNotFoundError as error:
-        why = f"a worker has no {error.name}; install ptanalyze {__version__} where workers run"
-        raise UsageError(f"--on: {why}") from None
-    except Exception as error:
-        if type(error).__name__ not in LOST:
-            raise
-        raise UsageError(f"--on: {LOST[type(error).__name__]}") from None
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def done_there(work: Callable[[Work], Done], unit: Work, version: str) -> Done:
-    """What a worker runs; UsageError for a worker with another version of the package."""
-    if version != __version__:
-        raise UsageError(
-            f"worker on {socket.gethostname()}: has ptanalyze {__version__}, you have {version}; numbers of "
-            "two versions do not go together: install the same"
-        )
-    return work(unit)
 
 
 # The grid.
@@ -170,7 +33,6 @@ AXES: dict[str, tuple[Any, str]] = {  # of the machine: type of the values, and 
     "contended": (bool, "true or false"),
     "latency_ratio": (float, "must be a number, remote over local latency, such as 1.9"),
 }
-UNITS_PER_WORKER = 2  # so that the last unit of one is not waited for by all others
 
 
 def sweep(
@@ -178,8 +40,6 @@ def sweep(
     policies: Policies = (),
     grid: Mapping[str, Iterable[Any]] | None = None,
     setup: Setup | None = None,
-    *,
-    on: str = "",
     **options: Unpack[Keywords],
 ) -> DataFrame:
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
@@ -188,11 +48,10 @@ def sweep(
           (remote over local DRAM latency, core.machine), or a parameter of a policy, "prefetch"
           or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None
           in its rows.
-    on    "dask:HOST:PORT": points are replayed by the workers of that cluster, with the same results
     Other arguments as in `replay`; windows are ignored.
     """
     points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
-    return sweep_frame(swept(capture, policies, points, setup_of(setup, options), on=on), list(points))
+    return sweep_frame(swept(capture, policies, points, setup_of(setup, options)), list(points))
 
 
 def swept(
@@ -201,45 +60,23 @@ def swept(
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,
     refused: dict[str, str] | None = None,
-    on: str = "",
 ) -> list[tuple[dict[str, Any], Result]]:
-    """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
+    """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow.
+
+    The walks are filtered once for all policies of a point.
+    """
     known = open_replay_capture(capture)
     wanted, points = points_of(asked_or_usual(policies, known.snapshot), grid, setup)
-    refused = {} if refused is None else refused
-    if not on:  # the walks are filtered once for all policies of a point
-        cuts = [(1, 1 + len(wanted))]
-        each = [Unit(known.capture, known.provenance, there, wanted, *cuts[0]) for _, there in points]
-        parts = [replayed(unit) for unit in each]
-    else:
-        capture = Capture(known.capture.directory.resolve(), known.capture.manifest)  # nothing read of it
-        with workers_on(on) as workers:
-            cuts = _cuts(len(wanted), len(points), sum(workers.nthreads().values()))
-            each = [
-                Unit(capture, known.provenance, replace(there, progress=None), wanted, *cut)
-                for _, there in points
-                for cut in cuts
-            ]
-            parts = carried_out(workers, replayed, each, setup.progress, "units of a sweep")
-    rows = []
-    for k, (point, _) in enumerate(points):
-        of_point = parts[k * len(cuts) : (k + 1) * len(cuts)]
-        (base, *_), _, plans = of_point[0]
-        results = [base, *(result for part, *_ in of_point for result in part[1:])]
-        not_here = {name: why for _, part, _ in of_point for name, why in part.items()}
+    refused, rows = {} if refused is None else refused, []
+    for point, there in points:
+        not_here = dict[str, str]()
+        scenario = known.scenario(there)
+        plans = chosen(wanted, scenario, there)
+        results = replay_scenario(scenario, plans, there, known.provenance, not_here, known.others(there))
         refused |= not_here
-        asked = len(results) - plans + len(wanted)
+        asked = len(results) - len(plans) + len(wanted)
         rows += [(point, result) for result in with_refusals(results, not_here, asked)]
     return rows
-
-
-def _cuts(policies: int, points: int, workers: int) -> list[tuple[int, int]]:
-    """[(first, last)] of plans, the baseline being 0: as few pieces as keep all workers busy.
-
-    A piece of a point filters and caches the walks of that point again, so that fewer are cheaper.
-    """
-    pieces = max(1, min(policies, -(-UNITS_PER_WORKER * workers // max(points, 1))))
-    return list(pairwise(1 + policies * k // pieces for k in range(pieces + 1)))
 
 
 def points_of(

@@ -28,19 +28,11 @@ if TYPE_CHECKING:
 )
 @option("baseline")
 @replay_options
-@click.option(
-    "--on",
-    metavar="dask:HOST:PORT",
-    default="",
-    help="Compute on the workers of this Dask cluster; use one you trust. Results do not depend on it. "
-    "Default: in this process.",
-)
 @output_options("curve")
 def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    on: str,
     output: Output,
     **options: Any,
 ) -> None:
@@ -66,7 +58,7 @@ def command(
     opened = capture_of(capture)
     refused: dict[str, str] = {}
     with progress_bar() as progress:
-        points = swept(opened, names, grid, setup_from(options, progress), refused, on)
+        points = swept(opened, names, grid, setup_from(options, progress), refused)
 
     def table() -> DataFrame:
         from ..analysis.frames import sweep_frame

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 # A name that somebody may have meant.
 
@@ -66,16 +66,6 @@ class PtanalyzeError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is, whatever its __init__ takes: workers raise errors too."""
-        return _again, (type(self), self.args, self.__dict__)
-
-
-def _again(kind: type[PtanalyzeError], args: tuple[Any, ...], fields: Mapping[str, Any]) -> PtanalyzeError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(fields)
-    return error
 
 
 class UsageError(PtanalyzeError):
