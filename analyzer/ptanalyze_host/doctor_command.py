@@ -75,21 +75,22 @@ def command(as_json: bool, required: str | None) -> int:
 
 
 def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
+    """What one can do here, then a line for each part that can be used, and for each other what it needs."""
     from textwrap import wrap
 
     from rich.text import Text
 
-    for part in parts:
+    yield pt.columns.Section(lines=[*can({part.id: part for part in parts}), ""])
+    lines: list[str | Text] = []
+    for part in sorted(parts, key=lambda part: not part.there):
         mark = ("  ok", "green") if part.there else ("  --", "yellow")
         width = pt.terminal.SCREEN - 27
         first, *rest = wrap(part.found, width, break_long_words=False, break_on_hyphens=False)
-        lines: list[str | Text] = [Text.assemble(mark, f"  {part.what:<20} {first}")]
+        lines.append(Text.assemble(mark, f"  {part.what:<20} {first}"))
         lines += [Text(f"{'':<27}{line}") for line in rest]
-        lines.append(Text(f"{'':<8}gives {part.gives}"))
-        if part.missing:
-            lines.append(Text(f"{'':<8}{'more' if part.there else 'needs'}: {part.missing}"))
-        yield pt.columns.Section(lines=lines)
-    yield pt.columns.Section(lines=["", *can({part.id: part for part in parts})])
+        if not part.there:
+            lines += [Text(f"{'':<8}gives {part.gives}"), Text(f"{'':<8}needs: {part.missing}")]
+    yield pt.columns.Section(lines=lines)
 
 
 def can(parts: dict[str, Capability]) -> list[str]:

@@ -329,11 +329,6 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)
             beside = measure_walk_beside_data(progress=progress)
-        if len(known.nodes) == 1:
-            yield (
-                "one node: local memory and walks over near tables were measured; remote memory, loaded or "
-                "not, and walks over far tables need a second node"
-            )
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
@@ -342,6 +337,9 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     if beside:
         machine = with_own_cycles(machine, beside, RANDOM_MEBIBYTES << 20)
     pt.measured.write_machine(path, machine)
-    if "oddities" in machine.sources:
-        yield machine.sources["oddities"]
-    yield f"wrote {path}; use it with -m {path}"
+    size, sources = pt.errors.plural(machine.nodes, "node"), machine.sources
+    yield f"{path}: {size} of {machine.cpus_per_node} CPUs at {machine.ghz:g} GHz; use it with -m {path}"
+    yield f"latencies: {sources['latency_idle']}"
+    if "oddities" in sources:
+        yield sources["oddities"]
+    yield f"TLBs and page-walk caches: {sources['tlb']}"

@@ -23,8 +23,8 @@ HOSTS = "ptanalyze.hosts"  # entry point: write_machine_file of ptanalyze_host
     type=click.Path(),
     callback=must_end_with("toml"),
     metavar="FILE.toml",
-    help="Write a machine file of this host, from sysfs, and show it; latencies are HMAT's, else the "
-    "firmware's distances, if not measured. Default: none.",
+    help="Write a machine file of this host, from sysfs; latencies are HMAT's, else the firmware's "
+    "distances, if not measured. Default: none.",
 )
 @click.option(
     "--measure",
@@ -43,7 +43,6 @@ def command(name: str | None, host_file: str | None, measure: bool, output: Outp
       ptanalyze machines --from-host mine.toml --measure
     """
     from importlib.metadata import entry_points
-    from pathlib import Path
 
     if measure and not host_file:
         raise click.UsageError("--measure goes with --from-host FILE.toml")
@@ -52,9 +51,8 @@ def command(name: str | None, host_file: str | None, measure: bool, output: Outp
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
         (writer,) = entry_points(group=HOSTS)
         for line in writer.load()(host_file, measure):
-            echo(f"ptanalyze: {line}", err=True)
-        name = str(Path(host_file).resolve())
-    if name is None:
+            echo(line)
+    elif name is None:
         every(output)
     else:
         single(name, output)
