@@ -201,6 +201,10 @@ def redact(capture: pt.Capture, out: str | PathLike[str]) -> None:
             pt.formats.heat.copy_samples(
                 capture.directory / pt.formats.heat.FILE, inside / pt.formats.heat.FILE
             )
+        if capture.pages:
+            trial = pt.measured.read_measured(capture.pages)
+            trial = msgspec.structs.replace(trial, program="program", command="", date="")
+            pt.measured.write_calibration(inside / capture.pages.name, trial)
         pt.formats.seal(inside, capture.manifest.kind, {"redacted": True})
         forget_times(inside)
 

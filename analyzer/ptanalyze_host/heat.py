@@ -197,15 +197,9 @@ def leave_out(path: Path, areas: Sequence[tuple[int, int]]) -> int:
     """Clear the bits of pages in `areas` in a file of samples; returns how many were set."""
     if not areas:
         return 0
-    data = np.memmap(path, np.uint8, "r+")
-    whole = (
-        (len(data) - pt.formats.heat.HEADER_DTYPE.itemsize)
-        // pt.formats.heat.RECORD_DTYPE.itemsize
-        * pt.formats.heat.RECORD_DTYPE.itemsize
-    )
-    records = data[
-        pt.formats.heat.HEADER_DTYPE.itemsize : pt.formats.heat.HEADER_DTYPE.itemsize + whole
-    ].view(pt.formats.heat.RECORD_DTYPE)
+    header, form = pt.formats.heat.HEADER_DTYPE.itemsize, pt.formats.heat.RECORD_DTYPE
+    whole = (path.stat().st_size - header) // form.itemsize
+    records = np.memmap(path, form, "r+", header, whole)
     cleared = 0
     for k in np.flatnonzero(records["level"] > 1).tolist():
         page = np.uint64(1) << (np.uint64(3) + np.uint64(9) * records["level"][k])
@@ -214,7 +208,7 @@ def leave_out(path: Path, areas: Sequence[tuple[int, int]]) -> int:
         bits = np.unpackbits(records["word"][k].view(np.uint8), bitorder="little").astype(bool)
         cleared += int(np.count_nonzero(bits & inside))
         records["word"][k] = np.packbits(bits & ~inside, bitorder="little").view(np.uint64)
-    data.flush()
+    records.flush()
     return cleared
 
 

@@ -47,10 +47,7 @@ MOST_CACHE = 1 << 32
 
 
 def host_machine(
-    name: str,
-    measured: NodeLatency | None = None,
-    system: Path = sysfs.SYSTEM,
-    cpuinfo: Path = CPUINFO,
+    name: str, measured: NodeLatency | None = None, system: Path = sysfs.SYSTEM, cpuinfo: Path = CPUINFO
 ) -> pt.Machine:
     """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
 

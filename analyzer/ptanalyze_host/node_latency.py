@@ -67,9 +67,7 @@ Line: TypeAlias = tuple[int, int, bool, str]  # reader, server, loaded?, CPUs th
 
 
 def measure_nodes(
-    mebibytes: int | None = None,
-    bursts: int = BURSTS,
-    progress: pt.process.Progress = None,
+    mebibytes: int | None = None, bursts: int = BURSTS, progress: pt.process.Progress = None
 ) -> NodeLatency:
     """NodeLatency of this machine's nodes that have CPUs and memory.
 
@@ -106,9 +104,7 @@ MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 6
 
 
 def measure_walks(
-    mebibytes: int | None = None,
-    bursts: int = BURSTS,
-    progress: pt.process.Progress = None,
+    mebibytes: int | None = None, bursts: int = BURSTS, progress: pt.process.Progress = None
 ) -> dict[tuple[int, int], float]:
     """{(reader's node, node of the leaf tables): ns of a page walk} of this machine, data near and in caches.
 
@@ -127,9 +123,7 @@ def measure_walks(
 
 
 def measure_walk_beside_data(
-    mebibytes: int = RANDOM_MEBIBYTES,
-    bursts: int = BURSTS,
-    progress: pt.process.Progress = None,
+    mebibytes: int = RANDOM_MEBIBYTES, bursts: int = BURSTS, progress: pt.process.Progress = None
 ) -> float:
     """ns that a page walk adds to a read of random lines of `mebibytes`: small pages less huge ones, of the
     fastest bursts of ROUNDS each. The data compete for the caches, and a guest's walk has both dimensions.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TextIO
 
 import ptanalyze as pt
 from ptanalyze_law.perf_stat import read_perf_stat
@@ -324,17 +325,8 @@ def program_with_far_tables(
     """(program, PID of the largest of its processes) that runs in a group, its data on the near node and its
     tables on the far one; it is ended."""
     (group / "cpuset.mems").write_text(str(place.far))
-    join, with_us = str(group / "cgroup.procs"), pt.live.die_with_us()
-
-    def prepare() -> None:
-        with open(join, "w") as procs:
-            procs.write("0")
-        with_us()
-
-    try:
-        program = subprocess.Popen(command, preexec_fn=prepare)
-    except OSError as error:
-        raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
+    with open(group / "cgroup.procs", "w") as procs:
+        program = begun(command, pt.live.as_typed(), procs)
     try:
         wait(program, warm_up)
         pid = largest(program.pid)
@@ -351,6 +343,26 @@ def program_with_far_tables(
             program.wait(pt.live.GRACE)
         program.kill()
         program.wait()
+
+
+def begun(
+    command: Sequence[str], how: Mapping[str, Any], procs: TextIO | None = None
+) -> "subprocess.Popen[bytes]":
+    """A program that ends with us, and reads a file as its input from the beginning. how: as of `as_typed`;
+    procs: of the control group that it joins, opened with rights that the program may lack."""
+    with_us = pt.live.die_with_us()
+
+    def prepare() -> None:
+        if procs:
+            os.write(procs.fileno(), b"0")
+        with_us()
+
+    with suppress(OSError):  # a terminal, or a pipe
+        os.lseek(0, 0, os.SEEK_SET)
+    try:
+        return subprocess.Popen(command, preexec_fn=prepare, **how)
+    except OSError as error:
+        raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
 
 
 def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:

@@ -36,19 +36,11 @@ def counted_here() -> tuple[str, ...]:
     for events in GROUPS:
         with pt.safe_files.temporary_directory() as place:
             file = place / "stat"
-            command = [
-                "perf",
-                "stat",
-                "-x,",
-                "-e",
-                ",".join(["cycles", *events]),
-                "-o",
-                str(file),
-                "--",
-                "true",
-            ]
+            counted = ["-x,", "-e", ",".join(["cycles", *events]), "-o", str(file)]
             try:
-                ran = subprocess.run(command, capture_output=True, check=False)
+                ran = subprocess.run(
+                    ["perf", "stat", *counted, "--", "true"], capture_output=True, check=False
+                )
             except FileNotFoundError:
                 raise pt.UsageError("perf: not found; install it with `apt install linux-perf`") from None
             if ran.returncode == 0 and "<not supported>" not in file.read_text(errors="replace"):

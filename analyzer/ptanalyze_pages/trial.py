@@ -2,21 +2,21 @@
 
 import math
 import os
-import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import ptanalyze as pt
 from ptanalyze_host import sysfs
-from ptanalyze_host.trial import NODES, largest, wait
+from ptanalyze_host.node_latency import cpu_model
+from ptanalyze_host.trial import NODES, begun, largest, wait
 
 from .blocks import HUGE, Blocks, undone
 from .figure import Meter, cpu_seconds, meter_of
@@ -25,6 +25,7 @@ SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
+FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -73,7 +74,7 @@ class How(NamedTuple):
     least      share of a block's pages that are in use, for it to be changed
     memory     bytes that holes may take; pause: seconds between two blocks
     seconds    of a window; limit: of all; precision: relative range of the gain at which it ends before
-    say        takes lines for people
+    say        takes lines for people; run_as: Popen's arguments for a command, as of pt.live.as_typed
     """
 
     least: float = 0.9
@@ -83,6 +84,7 @@ class How(NamedTuple):
     limit: float = 60.0
     precision: float = 0.01
     say: Callable[[str], None] = lambda line: None
+    run_as: Mapping[str, Any] = MappingProxyType({})
 
     def blocks(self, stack: ExitStack, pid: int) -> Blocks:
         return Blocks(stack, pid, self.least, self.memory, self.pause)
@@ -208,18 +210,26 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
             break
 
 
-def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Measured:
-    """Run a command to its end in turns, as it is and with huge pages made after `warm_up` seconds.
+def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How) -> Measured:
+    """Run a command to its end in turns, as it is and with huge pages, made after `warm_up` seconds; None:
+    when it has the memory of a first run. It stands still meanwhile.
 
-    It stands still while they are made. The CPU time of the rest is compared: what the run before, as it was,
-    took in all, less what this one had used by then.
+    The CPU time of the rest is compared: what the run before, as it was, took in all, less what this one had
+    used by then.
     """
+    most = 0
+    if warm_up is None:
+        with ExitStack() as stack:
+            most = grown(start(stack, command, 0, how))
     done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
     began, whole = time.monotonic(), 0.0
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
-            program = start(stack, command, warm_up)
+            program = start(stack, command, warm_up or 0, how)
+            if most:
+                grown(program, FILLED * most)
+                wait(program, 0)
             with standing_still(program.pid) as family:
                 blocks = how.blocks(stack, largest(program.pid))
                 if state == "huge":
@@ -247,6 +257,16 @@ def try_runs(command: Sequence[str], warm_up: float, pairs: int, how: How) -> Me
     return done
 
 
+def grown(program: "subprocess.Popen[bytes]", enough: float = math.inf) -> int:
+    """Most pages that the largest of a program's processes has resident, until they are enough or it ends."""
+    most = 0
+    while program.poll() is None and most < enough:
+        time.sleep(LOOK)
+        with suppress(OSError, ValueError, IndexError):
+            most = max(most, int((pt.live.shown(largest(program.pid)) / "statm").read_text().split()[1]))
+    return most
+
+
 @contextmanager
 def standing_still(pid: int) -> Iterator[list[int]]:
     """A process and its descendants (their PIDs), stopped within the block of code.
@@ -267,12 +287,9 @@ def standing_still(pid: int) -> Iterator[list[int]]:
         yield family
 
 
-def start(stack: ExitStack, command: Sequence[str], warm_up: float) -> "subprocess.Popen[bytes]":
+def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) -> "subprocess.Popen[bytes]":
     """A program that has run for `warm_up` seconds; it ends with the stack."""
-    try:
-        program = subprocess.Popen(command, preexec_fn=pt.live.die_with_us())
-    except OSError as error:
-        raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
+    program = begun(command, how.run_as)
     stack.callback(program.wait)
     stack.callback(program.kill)
     wait(program, warm_up)
@@ -285,12 +302,11 @@ def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
     gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
     if blocks is None or gain is None:
         raise pt.UsageError("trial --pages: nothing was measured, and so nothing is written")
-    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
     return pt.law.PageTrial(
         program=os.path.basename(command[0]) if command else "",
         command=" ".join(command),
         kernel=os.uname().release,
-        cpu=cpu[1] if cpu else "unknown",
+        cpu=cpu_model() or "unknown",
         date=time.strftime("%Y-%m-%d"),
         nodes=sum(node.memory for node in sysfs.nodes_of(NODES).values()) or 1,
         figure=done.figure,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .trial import Measured, Ratio
 
 
+WARM_UP, PAIRS = 10.0, 3  # seconds; of measurements
 BLOCK_OPTIONS = (
     click.option(
         "--least",
@@ -76,9 +78,8 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--warm-up",
     type=pt.options.duration,
-    default="10s",
-    show_default=True,
-    help="Time for COMMAND to allocate its memory: 10s, 5m.",
+    help="Time for COMMAND to allocate its memory: 10s, 5m. Default: 10s; with --pages, of a COMMAND that is "
+    "run to its end, until it has what a first run had.",
 )
 @click.option(
     "--for",
@@ -87,7 +88,7 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Length of each measurement. Default: 10s, with --pages 1s.",
 )
 @click.option(
-    "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of measurements."
+    "--pairs", type=click.IntRange(1, 100), default=PAIRS, show_default=True, help="Pairs of measurements."
 )
 @click.option(
     "--pages",
@@ -126,7 +127,7 @@ def command(
     figure: str | None,
     near: int,
     far: int,
-    warm_up: float,
+    warm_up: float | None,
     seconds: float | None,
     pairs: int,
     pages: bool,
@@ -166,13 +167,15 @@ def command(
         pt.options.echo(line, err=True)
 
     if pages:
-        how = trial.How(least / 100, memory, pause / 1000, seconds or 1.0, limit, precision / 100, say)
+        how = trial.How(
+            least / 100, memory, pause / 1000, seconds or 1.0, limit, precision / 100, say, pt.live.as_typed()
+        )
         with ExitStack() as stack:
             running = pid
             if pid is None and figure is None:
                 measured = trial.try_runs(words, warm_up, pairs, how)
             else:
-                pid = pid or largest(trial.start(stack, words, warm_up).pid)
+                pid = pid or largest(trial.start(stack, words, warm_up or WARM_UP, how).pid)
                 words = words or tuple(pt.live.command_line(pid))
                 measured = trial.try_pages(pid, figure, how)
         for line in lines_of(measured, running):
@@ -192,42 +195,67 @@ def command(
         done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     else:
         done = try_out(
-            words, figure, near=near, far=far, warm_up=warm_up, seconds=seconds, pairs=pairs, say=say
+            words,
+            figure,
+            near=near,
+            far=far,
+            warm_up=warm_up or WARM_UP,
+            seconds=seconds,
+            pairs=pairs,
+            say=say,
         )
     each = sorted(done.slowdowns)
+    of_each = f"{pt.errors.plural(len(each), 'pair')} of {f'{seconds:g} s' if done.seconds else 'whole runs'}"
     pt.options.echo(
-        f"run time with tables far over near: {done.slowdown:.3f}x ({each[0]:.3f}-{each[-1]:.3f}, "
-        f"{len(each)} pairs of {f'{seconds:g} s' if done.seconds else 'whole runs'})"
+        written((each[0], done.slowdown, each[-1]), "run time with far tables", "near ones", of_each)
     )
     if file is not None:
         write(file, done)
 
 
+def measure(command: Sequence[str], user: str | None, file: Path) -> None:
+    """Write the trial of a command that is run to its end in turns, for `record --pages`.
+
+    user  whom it runs as, None: whoever typed this
+    UsageError, PartialDataError where nothing is measured, or where noise is all there is.
+    """
+    from . import trial
+
+    how = trial.How(say=partial(pt.options.echo, err=True), run_as=pt.live.as_typed(user))
+    measured = trial.try_runs(command, None, PAIRS, how)
+    how.say(lines_of(measured)[0])
+    made = trial.record(measured, command)
+    pt.measured.write_calibration(file, made)
+    if made.gain.middle >= made.LEAST_GAIN:
+        made.must_fit(True)
+
+
+def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
+    return str(
+        pt.columns.message("trial", "answer", gain=pt.Interval(*ratio), what=what, of=of, numbers=numbers)
+    )
+
+
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
 
-    def line(ratio: Ratio, what: str, of: str, numbers: str) -> str:
-        low, middle, high = ratio
-        return f"{what}: {middle:.3f}x ({low:.3f}-{high:.3f}, {numbers}) over {of}"
-
     from .trial import over
 
-    rates, blocks, lines = done.rates, done.blocks, ["huge pages: not measured"]
+    rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
-    pairs = pt.errors.plural(count["huge"], "pair")
-    if done.gain:
-        share = done.share.get("found", 0.0)
-        found = f"the pages as found ({share:.0%} huge)" if share > 0.01 else "small ones"
-        lines = [line(done.gain, "huge pages", found, pairs)]
-    if done.huge_over_split:
-        lines.append(line(done.huge_over_split, "huge pages", "small ones in contiguous frames", pairs))
-    if done.contiguous:
-        windows = f"{count['contiguous']} and {count['found']} windows"
-        lines.append(line(done.contiguous, "contiguous frames", "pages as found", windows))
-    if rates["again"] and rates["split"]:
-        windows = f"{count['again']} and {count['split']} windows"
-        again = over(rates["again"], rates["split"])
-        lines.append(line(again, "as found again", "small ones in contiguous frames", windows))
+    found = f"the pages as found ({100 * share:.0f} % huge)" if share > 0.01 else "small ones"
+    again = over(rates["again"], rates["split"]) if rates["again"] and rates["split"] else None
+    pairs, split = pt.errors.plural(count["huge"], "pair"), "small ones in contiguous frames"
+    once, later = (
+        f"{count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))
+    )
+    ratios = (
+        (done.gain, "huge pages", found, pairs),
+        (done.huge_over_split, "huge pages", split, pairs),
+        (done.contiguous, "contiguous frames", "pages as found", once),
+        (again, "as found again", split, later),
+    )
+    lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
     lines.append(f"figure         {done.figure}; {done.ended}")
     if done.thrown:
         windows = pt.errors.plural(done.thrown, "window")

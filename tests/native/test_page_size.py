@@ -19,6 +19,7 @@ from native.dumping import PROGRAMS, wait_for
 from needs import needs_root
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze_host.trial import begun
 from ptanalyze_pages import blocks, figure
 from ptanalyze_pages import trial as engine
 from ptanalyze_pages.blocks import ENDS, HUGE, Blocks, doubts, undone
@@ -330,12 +331,57 @@ def test_system_calls_of_all_threads_are_counted(areas):
 
 def test_command_is_run_to_its_end_in_turns(program):
     how = engine.How(memory=0)
-    done = engine.try_runs([str(program), "-", "100"], 0.1, 2, how)
+    done = engine.try_runs([str(program), "-", "100"], None, 2, how)
     assert [len(done.rates[state]) for state in ("found", "huge")] == [2, 2] and len(done.made) == 2
     with pytest.raises(PartialDataError):
         engine.try_runs(["true"], 1.0, 1, how)
     slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
     assert slow.gain[1] < 2  # what runs while pages are made would count as gained
+
+
+def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeypatch):
+    """What is measured is another test's: here a gain, noise alone, then nothing of too small a program."""
+    command, gains = ["--", str(program), "-", "10"], [[2.0, 2.1], [1.9, 0.5]]
+    rates = {state: [] for state in engine.STATES} | {"found": [1.0, 1.0]}
+
+    def measured(words, warm_up, pairs, how):
+        assert (list(words), warm_up) == (command[1:], None)
+        facts = {"share": {"found": 0.0, "huge": 1.0}, "resident": 9 << 20, "seconds": 1.0, "made": [4]}
+        with running(program) as one, pages_of(one.pid) as pages:
+            return Measured("CPU time", rates=rates | {"huge": gains.pop(0)}, blocks=pages, **facts)
+
+    monkeypatch.setattr(engine, "try_runs", measured)
+    for name, code, gain in ("good", 0, 2.05), ("noisy", 3, 1.2):
+        assert run(["record", "--pages", "-o", str(tmp_path / name), *command]) == code
+        kept = pt.load(tmp_path / name)
+        assert pt.measured.read_measured(kept.pages).gain.middle == gain
+        assert run(["check", str(tmp_path / name)]) == 0 == run(["info", str(tmp_path / name)])
+        assert f"{gain:.2f}x" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert run(["record", "--pages", "-o", str(tmp_path / "small"), "--", "true"]) == 3
+    assert pt.load(tmp_path / "small").pages is None and run(["check", str(tmp_path / "small")]) == 0
+    for no in (["--for", "1s"], ["--no-dump"], ["--max-bytes", "1G"], ["-p", "1"]):
+        assert run(["record", "--pages", *no, "-o", str(tmp_path / "no"), *command]) == 2
+    assert not (tmp_path / "no").exists()
+
+
+def test_command_runs_as_the_user_behind_sudo_and_reads_its_input_each_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    how = {**pt.live.as_typed(), "stdout": subprocess.PIPE}
+    (tmp_path / "procs").touch(0o600)
+    (tmp_path / "input").write_text("abc")
+    before = os.dup(0)
+    with open(tmp_path / "input") as given, open(tmp_path / "procs", "w") as procs:
+        os.dup2(given.fileno(), 0)
+        try:
+            for _ in range(2):
+                with begun(["sh", "-c", "id -u; cat"], how, procs) as one:
+                    assert one.communicate()[0] == b"65534\nabc"
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+    assert (tmp_path / "procs").read_text() == "00"
 
 
 @pytest.mark.parametrize("number", [0, *ENDS, signal.SIGKILL])

@@ -12,7 +12,7 @@ from naive.law import cycles_by_hiding, cycles_by_pages
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import verdict
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.columns import MEASURED
+from ptanalyze.core.columns import MEASURED, UNFIT
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -205,7 +205,7 @@ def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
 # What-ifs of a capture: a trial of another size, or one that needs a trace.
 
 
-def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, **options):
+def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, own=None, **options):
     """[Result] of a program that reads each page of 2 MiB twice, on two nodes; its tables are on node 1."""
     vas = [HEAP + k * PAGE for k in range(512)]
     snapshot = build_snapshot(
@@ -216,6 +216,7 @@ def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, **options)
         facts={"cpu": "a CPU"},
     )
     trace = build_trace([(0, vas * 2)], [(0, 0, Event.ROI_START, (), 0)])
+    snapshot = replace(snapshot, trial=own)
     trace = replace(trace, facts={**trace.facts, "command": "/usr/bin/redis-server --port 1"})
     how = {"machine": small_machine(2), "costs": COSTS, "cold": True, "calibration": trial}
     return replay_snapshot(snapshot, trace if traced else None, policies, Setup.of(**how | options))
@@ -234,6 +235,24 @@ def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
     assert said.answers[0].message.code == "measured"
     _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
     assert not huge.finding(MEASURED)
+
+
+def test_the_trial_of_a_capture_is_taken_unasked_and_another_in_its_place():
+    linux, huge = asked(None, policies=[("thp", {})], own=FITTING)
+    assert huge.speedup == TRIAL.gain and huge.finding(MEASURED) and not linux.finding(UNFIT)
+    other = msgspec.structs.replace(FITTING, gain=Interval(1.2, 1.25, 1.3))
+    assert asked(other, policies=[("thp", {})], own=FITTING)[1].speedup == other.gain
+
+
+@pytest.mark.parametrize("huge_share", [0.3, 0.9])
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_capture_whose_trial_tells_nothing_is_answered_without_it(huge_share, traced):
+    unfit = msgspec.structs.replace(TRIAL, huge_share_huge=huge_share)
+    without, refused = asked(None, traced), asked(None, traced, own=unfit)
+    said = [result.finding(UNFIT) for result in refused]
+    assert all(said) and len({*said}) == 1 and "calibration" not in said[0].text
+    assert [one.speedup for one in refused] == [one.speedup for one in without]
+    assert said[0] in verdict(refused, None).cautions
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,11 +16,12 @@ from test_replay import both_runs, equal
 from test_vm import VA, host_dump, write_both
 from test_walker import passes
 
-from captures import without_calls_outside
+from captures import TRIAL, without_calls_outside
 from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.walk import explain
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
@@ -27,7 +29,8 @@ from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import bundled_samples, load, open_capture
-from ptanalyze.formats.record import seal
+from ptanalyze.formats.measured import read_measured, write_calibration
+from ptanalyze.formats.record import PAGES, seal
 from ptanalyze.formats.snapshot import Root, Vcpu, write_snapshot, write_vm
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.world.address_space import address_space
@@ -47,6 +50,19 @@ def redacted(snapshot, place):
     seal(place / "plain", "process", {"command": "secret"})
     redact(open_capture(place / "plain"), place / "shared")
     return open_capture(place / "shared").snapshot
+
+
+def test_a_trial_of_page_sizes_goes_with_the_capture_and_names_nothing(tmp_path):
+    shutil.copytree(bundled("samples") / "lookup", tmp_path / "plain")
+    size = open_replay_capture("lookup").scenario(Setup.of()).extent[0]
+    trial = msgspec.structs.replace(TRIAL, resident_bytes=size, command="/home/secret/app", program="secret")
+    write_calibration(tmp_path / "plain" / PAGES, trial)
+    seal(tmp_path / "plain", "process", {"command": "secret"})
+    redact(open_capture(tmp_path / "plain"), tmp_path / "shared")
+    kept = read_measured(open_capture(tmp_path / "shared").pages)
+    assert kept.gain == trial.gain and "secret" not in str(kept) and trial.date not in str(kept)
+    both = [replay(tmp_path / one, "thp", end="5%").results[1] for one in ("plain", "shared")]
+    assert [one.speedup for one in both] == [trial.gain] * 2
 
 
 @st.composite

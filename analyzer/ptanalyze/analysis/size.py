@@ -164,12 +164,13 @@ def _curve(
         trace, part = _shortened(captured, within_region(captured.trace))
     asked = policies_of(policies) or asked_or_usual((), known.snapshot)
     counted = None if isinstance(how.calibration, PageTrial) else how.calibration  # a trial is of one size
+    snapshot = replace(known.snapshot, trial=None)
     of_each: list[list[Result]] = []
     every, why = (1.0, *sorted(times)), None
     for one in every:
         larger = StandsFor(float(one), fixed=how.stands_for.fixed)
         asking = replace(how, stands_for=larger, windows=0, calibration=counted)
-        scenario = asking.scenario(known.snapshot, trace, known.capture.cache)
+        scenario = asking.scenario(snapshot, trace, known.capture.cache)
         plans = [plan for plan in chosen(asked, scenario, asking) if not plan.reshaping]
         beside = [asking.scenario(each, None) for each in others]
         try:

@@ -10,13 +10,13 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..core.columns import Message, message
+from ..core.columns import CAREFUL, UNFIT, Message, message, noted
 from ..core.errors import RefusedError, UsageError, bundled
 from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.process import Progress
 from ..core.version import __version__
-from ..cost.law import PageTrial
+from ..cost.law import PageTrial, UnfitError
 from ..cost.price import Pages, Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
@@ -60,8 +60,18 @@ def replay_scenario(
 
     refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
     others   without a trace: Scenarios of processes captured with it, whose counts are added
+    Without a calibration the capture's own is taken; where that tells nothing, a finding says why.
     """
-    known, trial = _complete(provenance), setup.calibration
+    known, trial, own = _complete(provenance), setup.calibration, captured.snapshot.trial
+    if own is not None and trial is None:
+        try:
+            of_own = replace(setup, calibration=own)
+            return replay_scenario(captured, plans, of_own, provenance, refused, others)
+        except UnfitError as error:
+            bare = replace(captured, snapshot=replace(captured.snapshot, trial=None))
+            results = replay_scenario(bare, plans, setup, provenance, refused, others)
+            note = noted(UNFIT, CAREFUL, why=error.why)
+            return [replace(one, findings=(*one.findings, note)) for one in results]
     _must_fit(trial, captured)
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
@@ -87,9 +97,9 @@ def replay_scenario(
     measured: Calibration | Pages | None = None if isinstance(trial, PageTrial) else trial
     if isinstance(trial, PageTrial):
         if id(huge) not in done:
-            raise UsageError(f"calibration {trial.program}: {(refused or {})[label(huge, plans)]}")
+            raise UnfitError(trial.program, (refused or {})[label(huge, plans)])
         cpu, command = captured.snapshot.facts.get("cpu"), captured.trace.facts.get("command")
-        measured = Pages(trial, done[id(huge)], trial.of(str(cpu), str(command)))
+        measured = Pages(trial, done[id(huge)], trial is own or trial.of(str(cpu), str(command)))
     every = [done[id(plan)] for plan in plans if id(plan) in done]
     rows = price(every, machine, setup.costs, Unknowns(states, measured), known)
     rows = rows[: len(rows) - len(plans) + len(asked)]

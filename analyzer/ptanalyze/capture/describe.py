@@ -11,8 +11,11 @@ import numpy as np
 
 from ..core import snapshot as entries
 from ..core.errors import UNKNOWN_NODE, plural, printable, size_in_words
+from ..core.interval import interval
 from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
 from ..core.trace import Event, Trace
+from ..cost.law import PageTrial
+from ..formats.measured import read_measured
 from ..formats.record import TRACE
 from ..world.address_space import tracers_leaves
 
@@ -47,6 +50,9 @@ def describe(capture: Capture) -> dict[str, Rows]:
         sections["how sure"] = describe_facts(snapshot.facts, plain)
         if snapshot.heat is not None:
             sections["heat"] = describe_heat(snapshot.heat)
+        if capture.pages and isinstance(trial := read_measured(capture.pages), PageTrial):
+            gain = f"{interval(trial.gain)} over pages as found, {plural(trial.pairs, 'pair')}, {trial.date}"
+            sections["huge pages"] = {"measured": printable(gain), "kept in": capture.pages.name}
     if capture.has_vm:
         if not capture.has_snapshot:
             sections["machine"] = describe_topology(capture.vm.topology)

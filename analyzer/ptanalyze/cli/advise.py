@@ -63,7 +63,7 @@ def command(
     whose = asked_of_processes(opened, setup)
     pid = still_runs(opened.snapshot.facts) if advised.verdict.of_page_size else None
     trial = None if pid is None or keeps_page_size(pid) else pid
-    steps = further(capture, advised.base, options["calibration"] is not None, True, trial)
+    steps = further(capture, advised.base, bool(options["calibration"] or opened.pages), True, trial)
     output.emit(
         "advise",
         lambda: advised.frame,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..capture.live.tracers import Options
 
 SAMPLERS = "ptanalyze.samplers"  # entry point: record_running of ptanalyze_host
+TRIALS = "ptanalyze.trials"  # entry point: measure of ptanalyze_pages
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 
@@ -119,6 +120,12 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
 )
 @click.option(
+    "--pages",
+    is_flag=True,
+    help="First measure COMMAND with 4 KiB and 2 MiB pages: 7 more runs to its end, outside the tracer. The "
+    "capture keeps the result, and whatif, advise and report begin with it. Default: off.",
+)
+@click.option(
     "-p", "--pid", type=pid, help="Sample this running process instead of running COMMAND. Default: none."
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -133,6 +140,7 @@ def command(
     strip: str,
     seconds: float | None,
     native_seconds: float | None,
+    pages: bool,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -150,10 +158,13 @@ def command(
     \b
     Examples:
       sudo ptanalyze record -o app -- ./app --threads 4
+      sudo ptanalyze record --pages -o app -- ./app --threads 4
       sudo ptanalyze record --for 30s --then end -o app -- ./app
       sudo ptanalyze record -p 1234 --for 1m -o app
       sudo ptanalyze record -p 1234 --follow-fork -o postgres
     """
+    if pid is not None and pages:
+        raise UsageError(f"--pages runs COMMAND several times; `trial --pages -p {pid}` measures what runs")
     if pid is not None:
         whole = SAMPLED if seconds is None else seconds
         sample_running(pid, whole, output, command, tracer, region["follow_fork"])
@@ -167,16 +178,19 @@ def command(
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record
+    from ..capture.live.supervise import typed_by
     from ..capture.live.tracers import Options
-    from ..formats.atomic import caller
 
     output = output or free_name(command[0])
     options = Options(strip=strip == "on", seconds=seconds or 0, **region)
+    if pages and (options.marked or options.max_bytes or no_dump):
+        raise UsageError(
+            "--pages measures whole runs with their pages: leave out --no-dump, --max-bytes and regions, or "
+            "measure apart, `trial --pages -o app.toml -- COMMAND`, for `whatif --calibration app.toml`"
+        )
     progress = Progress(waiting_for=options.begins)
     following = next_step("check", output)  # as the shell finds it: COMMAND is looked up in another PATH
-    if typed_by := caller():
-        user = user or str(typed_by[0])
-        os.environ["PATH"] = environment_first()
+    user = typed_by(user)
     recording = record(
         command,
         output,
@@ -189,6 +203,7 @@ def command(
         seconds=native_seconds,
         watch=progress,
         sealing=progress.sealing,
+        measure=partial(installed(TRIALS), command, user) if pages else None,
     )
     if ended := how_it_ended(recording):
         echo(f"ptanalyze: {ended}", err=True)
@@ -212,8 +227,6 @@ def still_running(pids: Iterable[int]) -> str:
 def sample_running(
     pid: int, seconds: float, output: str | None, command: tuple[str, ...], tracer: str | None, children: bool
 ) -> None:
-    from importlib.metadata import entry_points
-
     if command:
         raise click.UsageError("give -p PID or a COMMAND, not both")
     if tracer in ("qemu", "pin"):
@@ -221,20 +234,21 @@ def sample_running(
     output = output or free_name(str(pid))
     whole = max(round(seconds), 1)
     echo(f"sampling PID {pid} for {whole} s; Ctrl-C ends it and keeps accessed bits sampled so far", err=True)
-    (sampler,) = entry_points(group=SAMPLERS)
-    for line in sampler.load()(pid, output, whole, tracer, children):
+    for line in installed(SAMPLERS)(pid, output, whole, tracer, children):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
 
 
+def installed(group: str) -> Any:
+    """The function that a satellite has under this entry point."""
+    from importlib.metadata import entry_points
+
+    (one,) = entry_points(group=group)
+    return one.load()
+
+
 def is_shell(program: str) -> bool:
     return Path(program).name in ("sh", "bash", "dash", "zsh", "ksh", "busybox")
-
-
-def environment_first() -> str:
-    """PATH with this program's virtual environment first: sudo has put its own in place of the user's."""
-    path = os.environ.get("PATH", os.defpath)
-    return path if sys.prefix == sys.base_prefix else os.pathsep.join([f"{sys.prefix}/bin", path])
 
 
 def freed(recording: Recording, options: Options) -> str:

@@ -68,7 +68,7 @@ def command(
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
         curve = sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
-    steps = further(capture, results[0], options["calibration"] is not None)
+    steps = further(capture, results[0], bool(options["calibration"] or opened.pages))
     named = zip(results, labels(results), strict=True)
     output.emit(
         "whatif",

@@ -63,7 +63,8 @@ class Options:
     calibration: Any = option(
         None,
         "--calibration",
-        "What `calibrate` or `trial --pages` wrote: run times are scaled to that run. Default: none.",
+        "What `calibrate` or `trial --pages` wrote: run times are scaled to that run. "
+        "Default: the capture's own (`record --pages`), else none.",
         kind="path",
         metavar="FILE.toml",
         python="Or what `calibrate` returns",

@@ -238,6 +238,7 @@ class Snapshot:
     host: Tree | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # of the dumper: quiescence, completeness, retries
     heat: Heat | None = None  # of the guest's pages
+    trial: Any = None  # of page sizes, taken with it: a cost.law.PageTrial
 
     @property
     def native(self) -> bool:

@@ -278,6 +278,14 @@ Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
+class UnfitError(UsageError):
+    """A calibration that tells nothing of a capture. why: the reason, and another way out than without it."""
+
+    def __init__(self, program: str, why: str) -> None:
+        super().__init__(f"calibration {program}: {why}; or leave --calibration out")
+        self.why = why
+
+
 class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A program measured with pages as found and with huge ones in turns: a calibration, as one by counters.
 
@@ -346,4 +354,4 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if code is not None:
             numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
             why = message("trial", code, gain=self.gain, found=self.huge_share_found, **numbers)
-            raise UsageError(f"calibration {self.program}: {why}")
+            raise UnfitError(self.program, str(why))

@@ -23,7 +23,7 @@ from ..core.snapshot import Snapshot, Tree
 from ..core.trace import Trace
 from .heat import FILE as HEAT
 from .heat import read_heat
-from .record import MANIFEST, TRACE, Manifest, damage, read_manifest
+from .record import MANIFEST, PAGES, TRACE, Manifest, damage, read_manifest
 from .snapshot import HostDump, read_snapshot, read_vm
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -51,6 +51,7 @@ class Capture:
             "trace": self.has_trace,
             "heat": self.has_heat,
             "VM": self.has_vm,
+            "trial of page sizes": self.pages is not None,
         }
         return [what for what, has in held.items() if has]
 
@@ -78,6 +79,11 @@ class Capture:
     @property
     def has_heat(self) -> bool:
         return HEAT in self.manifest.files
+
+    @property
+    def pages(self) -> Path | None:
+        """File of its trial of page sizes (`record --pages`), None without one."""
+        return self.directory / PAGES if PAGES in self.manifest.files else None
 
     @property
     def has_vm(self) -> bool:

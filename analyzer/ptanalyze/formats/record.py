@@ -115,6 +115,7 @@ def write_result(
 
 MANIFEST = "capture.json"
 TRACE = "trace.ptt"
+PAGES = "pages.toml"  # a trial of page sizes, as `trial --pages -o` writes it
 FORMAT = "ptanalyze-capture"
 VERSION = 1
 KINDS = ("process", "trace", "vm", "vm-host")

@@ -18,5 +18,6 @@ from .process import still_runs as still_runs
 from .record import GROWTH as GROWTH
 from .record import rehearse as rehearse
 from .supervise import GRACE as GRACE
+from .supervise import as_typed as as_typed
 from .supervise import die_with_us as die_with_us
 from .tracers import qemu as qemu

@@ -8,17 +8,18 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import CaptureError, PartialDataError, UsageError
+from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
 from ...core.safe_files import temporary_directory
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
-from ...formats.record import TRACE, new_capture, seal
+from ...formats.record import PAGES, TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import read_trace
 from ...world.mm_events import merged
@@ -171,6 +172,7 @@ def record(
     seconds: float | None = None,
     watch: Watch | None = None,
     sealing: Watch | None = None,
+    measure: Callable[[Path], None] | None = None,
 ) -> Recording:
     """Run `command` under `tracer` ("qemu", "pin") and make the capture directory `out`: a Recording.
 
@@ -182,9 +184,11 @@ def record(
     end_after  end the program when its region is over, as Ctrl-C does; else it runs on under the tracer
     seconds  what the region takes outside the tracer, elapsed; None: not known
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
+    measure  called before the program is traced, with the file for a trial of page sizes, without which the
+             recording goes on where it raises a PtanalyzeError
     Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
-    without page tables, or the trace ended early; the message says which.
+    without page tables or trial, or the trace ended early; the message says which.
     """
     words = [str(word) for word in command]
     program, runs_as = find_program(words), account(user) if user else None
@@ -203,6 +207,13 @@ def record(
     with new_capture(out) as directory:
         must_have_room(directory)
         recording = Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
+        if measure:
+            try:
+                measure(directory / PAGES)
+            except PtanalyzeError as error:
+                recording.problems.append(f"recorded, but not measured with huge pages: {error}")
+            with suppress(OSError):  # a file that it reads its input from; a terminal, or a pipe
+                os.lseek(0, 0, os.SEEK_SET)
         trace = room(directory, runs_as) / TRACE
         with listening(runs_as) as listener:
             place: list[tuple[str, object]] = [

@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ import numpy as np
 from ...core.errors import UsageError, is_whole
 from ...core.safe_files import temporary_directory
 from ...core.trace import Trace
-from ...formats.atomic import take_over
+from ...formats.atomic import caller, take_over
 from .process import comm, shown
 
 # Whom a recorded program runs as (`--user`), and the room in which its tracer may write.
@@ -47,6 +48,23 @@ def account(name: str) -> pwd.struct_passwd | None:
     if os.geteuid():
         raise UsageError(f"--user {name}: only root can run a program as somebody else; use sudo")
     return user
+
+
+def typed_by(name: str | None = None) -> str | None:
+    """`name`, else the user behind sudo by number, whose programs are looked up in this program's virtual
+    environment first: sudo has put a PATH of its own in place of the user's. None: ourselves."""
+    if (behind := caller()) is None:
+        return name
+    path, own = os.environ.get("PATH", os.defpath), f"{sys.prefix}/bin"
+    if sys.prefix != sys.base_prefix and not path.startswith(own):
+        os.environ["PATH"] = os.pathsep.join([own, path])
+    return name or str(behind[0])
+
+
+def as_typed(name: str | None = None) -> dict[str, Any]:
+    """Arguments of Popen that start a program as this user, None: as whoever typed this command."""
+    user = typed_by(name)
+    return as_user(account(user) if user else None)
 
 
 def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:

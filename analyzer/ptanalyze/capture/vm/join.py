@@ -16,7 +16,16 @@ from ...core.errors import CaptureError, UsageError
 from ...core.safe_files import open_inside
 from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
 from ...formats.heat import FILE as HEAT
-from ...formats.record import MANIFEST, TRACE, copy_private, damaged_files, new_capture, read_manifest, seal
+from ...formats.record import (
+    MANIFEST,
+    PAGES,
+    TRACE,
+    copy_private,
+    damaged_files,
+    new_capture,
+    read_manifest,
+    seal,
+)
 from ...formats.snapshot import (
     VM_FILE,
     HostDump,
@@ -190,7 +199,7 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     with new_capture(out) as inside:
         link(guest_dir / "gpt.entries", inside)
         link(guest_dir / "maps", inside)
-        for name in (TRACE, HEAT):
+        for name in (TRACE, HEAT, PAGES):
             if (guest_dir / name).exists():
                 link(guest_dir / name, inside)
         write_records(inside, "gpt", joined.snapshot.guest)
