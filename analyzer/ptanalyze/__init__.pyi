@@ -2,7 +2,6 @@
 
 from ptanalyze_law.run_time import calibrate as calibrate
 from ptanalyze_law.run_time import predict as predict
-from ptanalyze_report.explore import explore as explore
 from ptanalyze_report.page import report as report
 from ptanalyze_synth.capture import synth as synth
 

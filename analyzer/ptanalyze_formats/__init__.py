@@ -108,13 +108,6 @@ FORMATS = {  # the first that knows a file reads it
             TRACE,
         ),
         Format(
-            "pinatrace",
-            "output of pinatrace, the example of Intel's Pin kit",
-            re.compile(rb"0x[0-9a-f]+: [RW] +0x[0-9a-f]+(?: +\d+(?: +(?:0x)?[0-9a-f]+)?)?$"),
-            "text_traces:import_pinatrace",
-            TRACE,
-        ),
-        Format(
             "perf-script",
             "perf script -F tid,cpu,time,period,event,addr (samples)",
             re.compile(rb".*\s\d+\.\d{6,9}:\s"),

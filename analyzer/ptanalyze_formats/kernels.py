@@ -53,15 +53,6 @@ def blank(data, at, end):
 
 
 @pt.jit.called_hook
-def prefixed(data, at, end):
-    """(value, position after it) of a hexadecimal number with 0x before it; value -1 where there is none."""
-    if at + 3 > end or data[at] != 48 or data[at + 1] != 120:
-        return np.int64(-1), at
-    value, after = number(data, at + 2, end, 16)
-    return (value if after > at + 2 and value < TOO_BIG else np.int64(-1)), after
-
-
-@pt.jit.called_hook
 def find(data, at, end, text):
     """Position of `text` (uint8[n]) in data[at:end], or -1."""
     for start in range(at, end - len(text) + 1):
@@ -259,45 +250,6 @@ def parse_lackey(data, instructions, page, write, time):
         else:
             return n, instructions, start
     return n, instructions, -1
-
-
-@pt.jit.kernel
-def parse_pinatrace(data, page, write):
-    """Parse lines of Pin's pinatrace: "0xip: R 0xaddress", R or W; the last line is "#eof".
-
-    Those of Pin's SimpleExamples are padded and go on with the size in decimal and the value.
-    data  uint8[bytes] of whole lines; page int64, write bool: a row per access and page, room for 2 a line
-    Returns (rows, position of the first other line, or -1).
-    """
-    n = 0
-    at = 0
-    while at < len(data):
-        start = at
-        end = line_end(data, at)
-        at = end + 1
-        if end == start or data[start] == HASH:
-            continue
-        code, colon = prefixed(data, start, end)
-        kind = data[min(colon + 2, end - 1)]
-        address, last = prefixed(data, blank(data, colon + 3, end), end)
-        form = code >= 0 and colon + 4 < end and data[colon] == COLON and data[colon + 1] == SPACE
-        if not form or (kind != 82 and kind != 87) or data[colon + 3] != SPACE or address < 0:
-            return n, start
-        size = np.int64(1)
-        if last < end:
-            begin = blank(data, last, end)
-            size, stop = number(data, begin, end, 10)
-            value, padded = prefixed(data, blank(data, stop, end), end)
-            if value < 0 and padded < end and data[padded] == 48:  # C++ shows no 0x before a zero
-                padded += 1
-            while padded < end and (HEX[data[padded]] >= 0 and value >= 0):  # wider than 8 bytes
-                padded += 1
-            if not last < begin < stop or padded != end or size > 4096:
-                return n, start
-        n = touch(page, write, n, address, max(size, 1), kind == 87)
-        if n == len(page):
-            return n, start
-    return n, -1
 
 
 # Entries of a row of a vMitosis page-table dump, from text to words.

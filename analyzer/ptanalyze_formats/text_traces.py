@@ -8,7 +8,7 @@ import numpy as np
 import ptanalyze as pt
 
 from .inputs import bad_line, blocks, open_input
-from .kernels import parse_lackey, parse_pinatrace
+from .kernels import parse_lackey
 from .trace_writer import UNKNOWN_THREAD, new_trace
 
 ROWS_A_LINE = 4
@@ -38,39 +38,5 @@ def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[s
         if not writer.accesses:
             raise pt.errors.CaptureError(
                 name, "accesses", 0, "nothing to import; was lackey run with --trace-mem=yes?"
-            )
-        return writer.accesses
-
-
-# Import the output of pinatrace, the example tool of Intel's Pin kit.
-
-PINATRACE_SHORTEST_LINE = 11
-PINATRACE_LINE = "no line of pinatrace (0xIP: R or W, 0xADDRESS, then nothing or a size and a value)"
-
-
-def import_pinatrace(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
-    """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
-
-    It has no threads or times: all of it is thread 0, and the touch of a page counts as a nanosecond. Where
-    it has sizes, an access may reach into a second page. CaptureError names
-    the first line that pinatrace did not print; `out` is not made then.
-    """
-    done = 0
-    with (
-        open_input(source) as (file, name),
-        new_trace(out, tracer="pinatrace, 1 ns = 1 access") as writer,
-    ):
-        writer.event(pt.trace.Event.THREAD_START, b=UNKNOWN_THREAD)
-        for block, before in blocks(file, name):
-            room = 2 * (len(block) // PINATRACE_SHORTEST_LINE + 1)
-            page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
-            n, bad = parse_pinatrace(block, page, write)
-            writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
-            if bad >= 0:
-                raise bad_line(name, block, before, bad, PINATRACE_LINE)
-            done += n
-        if not writer.accesses:
-            raise pt.errors.CaptureError(
-                name, "accesses", 0, "nothing to import; is it the output of pinatrace?"
             )
         return writer.accesses

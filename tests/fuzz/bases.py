@@ -252,7 +252,6 @@ def small_files(place, bases, texts):
         "perf script": texts["perf-script"],
         "perf.data": [perf_data()],
         "lackey": texts["lackey"],
-        "pinatrace": [test_foreign_traces.PINATRACE, test_foreign_traces.SIMPLE],
         "champsim": [accesses],
         "champsim.gz": [gzip.compress(accesses)],
         "champsim.xz": [lzma.compress(accesses)],

@@ -26,7 +26,7 @@ from ptanalyze_formats.drmemtrace import import_drmemtrace
 from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
 from ptanalyze_formats.recognise import recognise
-from ptanalyze_formats.text_traces import import_lackey, import_pinatrace
+from ptanalyze_formats.text_traces import import_lackey
 from ptanalyze_host.machine_file import host_machine
 from ptanalyze_law.perf_stat import read_perf_stat, walk_run
 
@@ -158,7 +158,6 @@ READERS = {
     "perf script": Reader(to_trace(import_perf_script)),
     "perf.data": Reader((recognise, must_be_whole), changed),
     "lackey": Reader(to_trace(import_lackey)),
-    "pinatrace": Reader(to_trace(import_pinatrace)),
     "champsim": Reader(to_trace(import_champsim), champsim_changed),
     "champsim.gz": Reader(to_trace(import_champsim), in_gzip(champsim_changed), "in.gz"),
     "champsim.xz": Reader(to_trace(import_champsim), in_xz(champsim_changed), "in.xz"),

@@ -58,7 +58,7 @@ class Capture:
     def _repr_html_(self) -> str:
         """For a notebook: what it holds, and what to ask; nothing of its files is read."""
         size = sum(file.bytes for file in self.manifest.files.values())
-        kinds = {"page tables": "classify, page_tables, walk, explore", "trace": "whatif, advise, timeline"}
+        kinds = {"page tables": "classify, page_tables, walk", "trace": "whatif, advise, timeline"}
         return listing(
             f"Capture {self.directory.name}",
             {
