@@ -152,7 +152,6 @@ $(VENV)/bin/pip:
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 	$(VENV)/bin/pip install $(QUIET) --editable .
-	$(VENV)/bin/python -c "from ptanalyze.analysis.whatif import compile_kernels; compile_kernels()"
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "outside")
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
 CACHE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache/matplotlib"))  # fonts are listed once
-os.environ["XDG_CACHE_HOME"] = CACHE.name  # nor do they have anybody's streams
+CODE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code")
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # nor do they have anybody's streams, but compiled code
+with suppress(OSError):
+    CODE.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(CACHE.name, "ptanalyze").mkdir(mode=0o700)
+    Path(CACHE.name, "ptanalyze", "code").symlink_to(CODE)
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema, of nbformat, makes grammars of it for 5 s
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 

@@ -206,6 +206,16 @@ def test_a_user_without_a_home_keeps_code_beside_its_source(tmp_path, monkeypatc
     assert folder_of(module["one"]) is None
 
 
+def test_all_checkouts_share_the_code_of_our_kernels_and_others_keep_theirs(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (source := tmp_path / "source.py").touch()
+    exec(compile("def one(): pass", source, "exec"), module := {"__name__": "ptanalyze.kernels.one"})
+    assert folder_of(module["one"]) == tmp_path / "cache/ptanalyze/code"
+    module["one"].__module__ = "one"
+    assert folder_of(module["one"]) == tmp_path / "__pycache__"
+
+
 TOGETHER = """
 import os
 from hooks import add, plain

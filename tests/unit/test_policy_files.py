@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -97,6 +98,7 @@ def asked(package, *arguments):
 def python(package, *arguments):
     paths = f"{package}:{Path(ptanalyze.__file__).parents[1]}"
     environment = {"PYTHONPATH": paths, "PATH": "/usr/bin:/bin", "HOME": str(package)}
+    environment["XDG_CACHE_HOME"] = os.environ["XDG_CACHE_HOME"]  # what is compiled
     command = [sys.executable, *arguments]
     return subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True)
 

@@ -176,10 +176,13 @@ class DataReads:
         """Walks first, first + 1, ... of the stream."""
         from ..kernels.data_migration import count_data
 
+        self.step = count_data(*self.arguments(reads, first))
+
+    def arguments(self, reads: Reads, first: int) -> tuple[Any, ...]:
+        """Arguments of kernels.data_migration.count_data."""
         history = self.scenario.history
         where = self.scenario.placement.cpu_node, reads, history.rows.of_region, self.scenario.space.tables
-        now = self.pages, first, self.step, self.counts
-        self.step = count_data(*where, history.steps, *now)
+        return (*where, history.steps, self.pages, first, self.step, self.counts)
 
 
 # Windows of a replay: counts of each run where they end, made into Series.
@@ -449,7 +452,7 @@ def replay_walks(
     length. Returns the final kernels.replay.PteState.
     """
     mapped = scenario.history.mapped()
-    compile_together(first_calls(runs, scenario, mapped))
+    compile_together(first_calls(runs, scenario, mapped, data))
     cut = Windows(scenario, windows, spend, data and not more)
     _carry(runs, scenario, batches, mapped, progress, cut)
     if windows:
@@ -548,14 +551,18 @@ def _carry(
 
 
 def first_calls(
-    runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState
+    runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState, data: bool
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
+    from ..kernels.data_migration import count_data
+
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history
-    yield from cache_pass.first_calls(scenario.space, scenario.placement, scenario.machine)
     for run in runs:
         with own_code(run.plan):
             loop = run.loop(scenario)
         yield loop, partial(run.arguments, scenario, reads, fault, mapped, 0, False)
+    yield from cache_pass.first_calls(scenario.space, scenario.placement, scenario.machine)
+    if data:
+        yield count_data, lambda: DataReads(scenario).arguments(reads, 0)
     rows, steps, parent = history.rows, history.steps, scenario.space.tables.parent
     yield (mark_faults, lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.columns import CAREFUL, UNFIT, Message, message, noted
-from ..core.errors import RefusedError, UsageError, bundled
+from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.process import Progress
@@ -20,17 +19,14 @@ from ..cost.law import PageTrial, UnfitError
 from ..cost.price import Pages, Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
-from ..kernels.jit import compile_together, lacking, say
-from ..policies import POLICIES, Plan, Policy, plan_for
+from ..policies import Plan, Policy, plan_for
 from ..policies.registry import own_code
-from ..world.cache_pass import first_calls
 from ..world.scaling import AS_CAPTURED, of_one_size
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
 from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
-from .replay import first_calls as replay_calls
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
 from .verdict import HUGE, RESET, untold, verdict, workload
 
@@ -82,10 +78,6 @@ def replay_scenario(
         plans = [*plans, huge] if huge not in plans else plans
     if captured.trace.sampled_walks:
         must_be_enough(captured)
-    if lacking(first_calls(captured.space, captured.placement, captured.machine)):
-        if sys.stderr.isatty():
-            say("compiling kernels, once per machine")
-        compile_kernels()
     done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
         data = any(run.plan is plans[0] for run in runs)
@@ -122,19 +114,6 @@ def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: boo
         tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
         steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
     return counted(runs, scenario, mapped, steady, steady_mapped, setup)
-
-
-def compile_kernels() -> int:
-    """Compile what comparisons of the bundled policies run, once per machine and version: their number.
-
-    A command that lacks the kernels of its passes compiles these all; others what little they lack.
-    """
-    scenario = open_replay_capture(bundled("samples") / "sysbench-memory").scenario(Setup.of())
-    plans = planned([(name, {"node": 0} if name == "bind" else {}) for name in POLICIES], "linux")
-    shaped = by_scenario(plans, scenario, refused={})
-    calls = (call for one, runs in shaped for call in replay_calls(runs, one, one.history.mapped()))
-    number: int = compile_together(calls, least=1)
-    return number
 
 
 def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> None:

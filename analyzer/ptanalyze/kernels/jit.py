@@ -28,6 +28,7 @@ import warnings
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
+from select import select
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 import llvmlite.ir
@@ -53,18 +54,21 @@ FORMAT = "names counted from a random number, the sum of file name and code firs
 SUM = 32  # bytes of a SHA-256
 SUFFIX = ".ptcode"
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
+COMPILING = "compiling, once per user and version; a first whatif takes about 15 s"
 NOWHERE = "no directory of yours alone to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
 
 
 def folder_of(function):
-    """Directory for a function's code: $NUMBA_CACHE_DIR, else beside its source, else in the user's cache.
+    """Directory for a function's code: $NUMBA_CACHE_DIR, else beside its source or in the user's cache, which
+    comes first for ours: all checkouts share it.
 
     None where none of these is the user's alone and can be written to: root leaves no files with others.
     """
     named, source = os.environ.get("NUMBA_CACHE_DIR"), Path(inspect.getfile(function))
     places = [source.parent / "__pycache__"] if source.exists() else []
     with suppress(RuntimeError):  # a user without a home
-        places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code"))
+        users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code")
+        places = [users, *places] if is_ours(function) else [*places, users]
     for place in [Path(named)] if named else places:
         with suppress(OSError):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,8 +161,11 @@ class CodeCache:
         """The compiled result, or None; all of Numba is only imported to compile."""
         rtsys.initialize(target)
         path = self.path(signature, target.codegen())
-        kept = path and load_code(path)
-        return kept and CompileResult._rebuild(target, *kept)
+        if kept := path and load_code(path):
+            return CompileResult._rebuild(target, *kept)
+        if path and sys.stderr.isatty():
+            say(COMPILING)
+        return None
 
     def save_overload(self, signature, compiled):
         """Keep it for the next process, if its types have a key there and there is room."""
@@ -306,6 +313,8 @@ def not_from_python(function):
 # Compile what a run needs in parallel processes: Numba uses one CPU, and a first run is little else.
 
 MOST = 255  # functions: their numbers are bytes
+EACH = 1.5  # CPU seconds to compile one
+SILENT = 5  # seconds at most
 
 
 def compile_together(calls, least=2):
@@ -321,12 +330,25 @@ def compile_together(calls, least=2):
     children = min(len(os.sched_getaffinity(0)), len(missing))
     if children < least or not missing:
         return 0
-    numbers, end = os.pipe()
+    seconds = max(round(EACH * len(missing) / children), 1)
+    if seconds >= SILENT:
+        say(f"compiling {len(missing)} functions, about {seconds} s, once per user and version")
+    (numbers, end), (ended, tell) = os.pipe(), os.pipe()
     os.write(end, bytes(range(len(missing))))
     os.close(end)
-    for child in [in_child(missing, numbers) for _ in range(children)]:
+    started = [in_child(missing, numbers, tell) for _ in range(children)]
+    os.close(tell)
+    done, heard = 0, b" "
+    while heard:  # until no child can write any more
+        if select([ended], [], [], SILENT)[0]:
+            heard = os.read(ended, MOST)
+            done += len(heard)
+        else:
+            print(f"ptanalyze: {done} of {len(missing)} compiled", file=sys.stderr)
+    for child in started:
         os.waitpid(child, 0)
     os.close(numbers)
+    os.close(ended)
     return len(missing)
 
 
@@ -342,8 +364,8 @@ def lacking(calls):
     return missing
 
 
-def in_child(missing, numbers):
-    """PID of a child that compiles one function after the other whose number is next in the pipe.
+def in_child(missing, numbers, tell):
+    """PID of a child that compiles one function after the other whose number is next in the pipe, and tells.
 
     It says nothing of failures: the parent meets them when it compiles itself. Of the locks that other
     threads may hold, only that of Numba's compiler concerns the child.
@@ -356,6 +378,7 @@ def in_child(missing, numbers):
             while number := os.read(numbers, 1):
                 function, of = missing[number[0]]
                 function.compile(of)
+                os.write(tell, number)
         finally:
             os._exit(0)
     return child
