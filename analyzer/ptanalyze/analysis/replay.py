@@ -417,17 +417,17 @@ def any_steps(scenario: Scenario) -> bool:
 
 def start(plan: Plan, scenario: Scenario) -> PolicyRun:
     """A PolicyRun of a Plan before the first walk."""
-    shares = len(scenario.machine.llc.every_share)
-    count, before = (counters(scenario.nodes, shares) for _ in range(2))
+    nodes, shares = scenario.nodes, len(scenario.machine.llc.every_share)
+    count, before = counters(nodes, shares), counters(nodes, shares)
     states: list[Any] = [None, None]
-    for side, (part, params) in enumerate((plan.guest, plan.host)):
-        happened = (before.host_events if side else before.events)[BALANCING]
-        with own_code(plan):
+    with own_code(plan):
+        for side, (part, params) in enumerate((plan.guest, plan.host)):
             states[side], (count.host_pages if side else count.pages)[:] = part.start(scenario, params)
             typeof(states[side])  # raises what Numba says of a state that compiled code cannot take
             check_placed(plan.name, states[side], scenario.machine)
             if part.setup_events:
-                part.setup_events(states[side], scenario, happened)
+                happened = before.host_events if side else before.events
+                part.setup_events(states[side], scenario, happened[BALANCING])
     return PolicyRun(plan, (states[0], states[1]), count, before)
 
 

@@ -40,7 +40,7 @@ class AddressSpace:
 
     @property
     def native(self) -> bool:
-        return self.snapshot.native
+        return self.snapshot.host is None
 
     @property
     def unplaced(self) -> int:

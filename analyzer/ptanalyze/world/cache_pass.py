@@ -245,14 +245,15 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
     from ..kernels.lru import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
+    nested = 0 if space.native else cpus
     own, l1d, l2 = machine.walk_caches, machine.l1d, machine.l2
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
     sets, ways = machine.llc.stacks
     every, more = ways[-1]
     return walker.Caches(
         row_bank(cpus, by_level),
-        row_bank(0 if space.native else cpus, by_level),
-        row_bank(0 if space.native else cpus, [shape(own.nested)]),
+        row_bank(nested, by_level),
+        row_bank(nested, [shape(own.nested)]),
         row_bank(cpus, [l1d and (l1d.lines // l1d.ways, l1d.ways), (l2.lines // l2.ways, l2.ways)]),
         row_bank(nodes, [(sets, every + (more > 0))]),
         np.array(ways, np.int64),
