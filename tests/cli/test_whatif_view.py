@@ -21,6 +21,7 @@ from ptanalyze.policies import BOUND
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import Quantity, counted, earned, groups
 from ptanalyze.show.whatif import memory_cell as memory
+from ptanalyze_law.perf_stat import ELAPSED, EPT, PENDING
 
 # What `whatif` prints for people: a sentence, one table with policies across, notes.
 
@@ -179,6 +180,12 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
     for settings in (("--set", "prefetch=1", "--set", "prefetch=2"), ("--set", "prefetch="), ("--set", "x")):
         ran = pt("sweep", sample, "-p", "hydra", *settings)
         assert is_one_line(ran, 2)
+
+
+def test_the_next_line_counts_what_calibrate_reads(pt, sample):
+    typed = pt("whatif", sample, "-p", "mitosis").out.partition("perf stat ")[2].partition("./app")[0]
+    events = ",".join(part.split()[0] for part in typed.split("-e ")[1:]).split(",")
+    assert sorted(event.removesuffix(":u") for event in events) == sorted(["cycles", *PENDING, EPT, ELAPSED])
 
 
 def test_advice_ranks_and_ends_in_a_sentence(pt, sample):

@@ -180,7 +180,7 @@ def typed(why: str, command: str, width: int = 26) -> list[Text]:
     from rich.text import Text
 
     line = f"  {why:<{width}}  {command}"
-    lines = [line] if len(line) <= SCREEN else [f"  {why}", f"    {command}"]
+    lines = [line] if len(line) <= SCREEN else [f"  {why}", *(f"    {part}" for part in command.split("\n"))]
     return [Text(one, no_wrap=True) for one in lines]
 
 

@@ -197,6 +197,12 @@ def earned(row: Mapping[str, Any]) -> str:
     return show_duration(seconds) if when == "later" and seconds else when
 
 
+COUNT = (
+    "perf stat -x, -o counts.csv -e cycles:u,ept.walk_pending:u,duration_time \\\n"
+    "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
+)
+
+
 def further(
     capture: str | None, base: Result, calibrated: bool, ranked: bool = False, pid: int | None = None
 ) -> Section:
@@ -217,7 +223,7 @@ def further(
     if capture is None:
         steps["own"] = f"sudo {this_program()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
-        steps["narrower"] = f"{this} calibrate --help"
+        steps |= {"narrower": COUNT, "counted": f"{this} calibrate --local counts.csv -o counts.toml"}
     return next_steps({str(message("next", code)): line for code, line in steps.items()})
 
 
