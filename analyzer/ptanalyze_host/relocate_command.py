@@ -38,7 +38,7 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     \b
     Examples:
-      sudo ptanalyze relocate 1234
+      sudo ptanalyze relocate redis-server
       sudo ptanalyze relocate 1234 --yes
       sudo ptanalyze relocate 1234 --to 1 --max-pause 1 --yes
     """

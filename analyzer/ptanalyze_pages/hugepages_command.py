@@ -25,6 +25,9 @@ WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 
 @click.command("hugepages")
 @pt.options.capture_argument
+@click.option(
+    "-p", "--pid", type=pt.options.pid, metavar="PID", help="This process, like PID or its name for CAPTURE."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all mappings of CAPTURE.")
 @click.option("--dry-run/--yes", default=True, help="PID: print the plan, or do it. Default: --dry-run.")
 @click.option("--undo", is_flag=True, help="PID: make its pages as they were found. Default: off.")
@@ -44,6 +47,7 @@ def command(
     context: click.Context,
     /,
     capture: str | None,
+    pid: int | None,
     as_json: bool,
     dry_run: bool,
     undo: bool,
@@ -60,29 +64,38 @@ def command(
     forbids it. For each mapping it prints the line that enables huge pages for it alone on mainline Linux.
     CAPTURE needs a trace.
 
-    With a PID, filled blocks of 2 MiB of this process become huge pages while it runs on: private anonymous
-    memory, whatever the setting of transparent huge pages. Needs root and Linux 6.1.
+    With a PID, or the name of one process, filled blocks of 2 MiB become huge pages while it runs on: private
+    anonymous memory, whatever the setting of transparent huge pages. Needs root and Linux 6.1.
 
     \b
     Examples:
       ptanalyze hugepages app
-      sudo ptanalyze hugepages 1234
+      sudo ptanalyze hugepages redis-server
       sudo ptanalyze hugepages 1234 --yes --for 5s --top 200
       sudo ptanalyze hugepages 1234 --undo
     """
     from click.core import ParameterSource
 
-    live = bool(capture and capture.isdigit() and not os.path.exists(capture))
+    if pid is not None and capture is not None:
+        raise pt.UsageError("hugepages: give a PID or a CAPTURE, not both")
+    typed = [
+        param
+        for param in context.command.params
+        if context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        and param.name not in ("capture", "pid")
+    ]
     of_pid = {"dry_run", "undo", "seconds", "top", "least", "memory", "pause"}
-    for param in context.command.params:
-        typed = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if typed and param.name != "capture" and live is not (param.name in of_pid):
-            raise pt.UsageError(f"hugepages: {param.opts[0]} goes with {'CAPTURE' if live else 'a PID'}")
-    if live:
+    if capture is not None:
+        pid = process_of(capture, any(param.name in of_pid for param in typed))
+    for param in typed:
+        if (pid is not None) is not (param.name in of_pid):
+            whose = "a PID" if pid is None else "CAPTURE"
+            raise pt.UsageError(f"hugepages: {param.opts[0]} goes with {whose}")
+    if pid is not None:
         with ExitStack() as stack:
             from .blocks import Blocks
 
-            blocks = Blocks(stack, pt.options.pid(capture or ""), least / 100, memory, pause / 1000)
+            blocks = Blocks(stack, pid, least / 100, memory, pause / 1000)
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top):
                 pt.options.echo(line)
         return
@@ -98,6 +111,14 @@ def command(
         lambda: {**walks, "mappings": table.to_dict("records")},
         lambda: view(table),
     )
+
+
+def process_of(words: str, asked: bool) -> int | None:
+    """PID that is meant; None: a capture. asked: options say that it is a process."""
+    if os.path.exists(words) or (pt.errors.bundled("samples") / (words or "-")).exists():
+        return None
+    numbers = not words.strip("0123456789 \n")
+    return pt.options.pid(words) if numbers or asked or pt.live.named(words) else None
 
 
 def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None) -> Iterator[str]:

@@ -61,8 +61,8 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     "--pid",
     type=pt.options.pid,
     metavar="PID",
-    help="Measure a running process in place of COMMAND: its tables alone are moved, and left on the --near "
-    "node, that of its threads. Default: none.",
+    help="Measure a running process, by PID or unique name, in place of COMMAND: its tables alone are moved, "
+    "and left on the --near node, that of its threads. Default: none.",
 )
 @click.option(
     "--figure-of",
@@ -153,7 +153,7 @@ def command(
       sudo ptanalyze trial -o app.toml -- ./app
       sudo ptanalyze trial --figure-of 'cat done' -o app.toml -- ./app
       sudo ptanalyze trial --figure-of 'cat done' -p 1234
-      sudo ptanalyze trial --pages -p 1234 -o app.toml
+      sudo ptanalyze trial --pages -p redis-server -o app.toml
       ptanalyze whatif app --calibration app.toml
     """
     from ptanalyze_host.trial import largest, try_live, try_out, two_nodes

@@ -1,12 +1,19 @@
 """Answers about live processes without a trace, and about the bundled VMs."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
 
+import click
 import pytest
 
 from captures import one_node_capture
+from native.dumping import wait_for
+from ptanalyze.cli.options import pid
 from ptanalyze.core.errors import bundled
 
 # Answers about live processes: what pages count by, which machine they are about, no run time anywhere.
@@ -121,3 +128,40 @@ def test_an_oblivious_guest_gains_as_much_by_groups_of_vcpus(once, vms):
     nodes = result(once("whatif", vms[VISIBLE], "--json", "-p", "vmitosis-replicate"))[-1]
     assert groups["remote_reads"] == 0
     assert groups["speedup"] == pytest.approx(nodes["speedup"], abs=0.02)
+
+
+# Processes by number or name.
+
+
+@pytest.mark.parametrize("name", ["pt one", "a-name-longer-than-the-15-bytes-of-the-kernel"])
+def test_a_name_that_one_process_has_is_its_pid_and_of_several_all_are_listed(tmp_path, name):
+    program = shutil.copy("/bin/sleep", tmp_path / name)
+    with ExitStack() as stack, pytest.raises(click.BadParameter) as refused:
+        several = []
+        for _ in range(2):
+            several.append(stack.enter_context(subprocess.Popen([program, "60"])))
+            stack.callback(several[-1].kill)
+            proc = Path(f"/proc/{several[-1].pid}/cmdline")
+            assert wait_for(lambda proc=proc: str(program).encode() in proc.read_bytes())
+            if len(several) == 1:
+                assert pid(name) == several[0].pid
+        pid(name)
+    assert all(f"{one.pid} ({name[:15]}, " in str(refused.value) for one in several)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is the program running?"),
+        (" ", "is the program running?"),
+        ("0", "no PID"),
+        ("-1", "no PID"),
+        ("no such program", "no PID"),
+        (f"1 {os.getpid()}", rf"2 processes; give one PID of 1 \(.*\), {os.getpid()} \("),
+        (f"{10**18 - 1} 1", "ended"),
+    ],
+)
+def test_what_is_no_process_is_said(text, why):
+    with pytest.raises(click.BadParameter, match=why):
+        pid(text)
+    assert pid(f" {os.getpid()}\n") == os.getpid()

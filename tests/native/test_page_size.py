@@ -4,6 +4,7 @@ import ctypes
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import ptanalyze as pt
 from native.dumping import PROGRAMS, wait_for
 from needs import needs_root
+from ptanalyze.capture.live.process import stat_fields
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze_host.trial import begun
@@ -251,6 +253,27 @@ def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
         assert "4 blocks: locked" in capsys.readouterr().out
         assert run(["hugepages", pid, "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
         assert run(["hugepages", "lookup", "--yes"]) == 2
+
+
+def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
+    """A sample of that name is the sample still."""
+    own = shutil.copy(program, tmp_path / "pt_named")
+    with running(own) as one:
+        for child in pt.live.descendants(one.pid):
+            os.kill(child, signal.SIGKILL)
+            assert wait_for(lambda child=child: stat_fields(f"/proc/{child}")[0] == "Z")
+        for words in ([str(one.pid)], ["-p", str(one.pid)], ["-p", "pt_named"], ["pt_named"]):
+            assert run(["hugepages", *words]) == 0
+            assert f"PID {one.pid} (pt_named): " in capsys.readouterr().out
+        with running(own) as two:
+            assert run(["hugepages", "pt_named"]) == 2
+            error = capsys.readouterr().err
+            assert f"{one.pid} (pt_named" in error and f"{two.pid} (pt_named" in error
+            assert run(["hugepages", f"{one.pid} {two.pid}"]) == 2
+    for words in ([""], ["", "--for", "1s"], ["pt_named"], ["pt_named", "--undo"], ["-p", "1", "lookup"]):
+        assert run(["hugepages", *words]) == 2
+    with running(shutil.copy(program, tmp_path / "lookup")):
+        assert run(["hugepages", "lookup"]) == 0
 
 
 def test_memory_shared_after_a_fork_is_left_alone(program):

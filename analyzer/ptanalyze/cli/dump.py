@@ -46,7 +46,7 @@ def dump_process(
 
     \b
     Examples:
-      sudo ptanalyze dump process 1234 -o app
+      sudo ptanalyze dump process redis-server -o app
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
     from ..capture.live.dump import dump_capture, dump_tree

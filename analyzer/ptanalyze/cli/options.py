@@ -162,10 +162,19 @@ def address(text: str) -> int:
 
 
 def pid(text: str) -> int:
-    """PID of a process: above 0."""
-    if not is_whole(text) or not int(text):
-        raise click.BadParameter(f"{text!r} is no PID; give its number, which pgrep or pidof prints")
-    return int(text)
+    """PID of a process, by its number, above 0, or a name that no other process has."""
+    from ..capture import live
+
+    words = text.split()
+    if not words:
+        raise click.BadParameter("no PID given: is the program running?")
+    found = [int(word) for word in words] if all(map(is_whole, words)) else live.named(text)
+    if len(found) == 1 and found[0]:
+        return found[0]
+    if len(found) > 1:
+        each = ", ".join(f"{one} ({live.used(one)})" for one in found)
+        raise click.BadParameter(f"{text!r}: these are {len(found)} processes; give one PID of {each}")
+    raise click.BadParameter(f"{text!r} is no PID and no name of a process; `pgrep -af WORD` finds its PID")
 
 
 # How an answer is given away.

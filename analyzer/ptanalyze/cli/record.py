@@ -126,7 +126,10 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     "capture keeps the result, and whatif, advise and report begin with it. Default: off.",
 )
 @click.option(
-    "-p", "--pid", type=pid, help="Sample this running process instead of running COMMAND. Default: none."
+    "-p",
+    "--pid",
+    type=pid,
+    help="Sample this running process, by PID or unique name, instead of running COMMAND. Default: none.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(

@@ -11,10 +11,12 @@ from .process import check_process as check_process
 from .process import command_line as command_line
 from .process import huge_pages as huge_pages
 from .process import keeps_page_size as keeps_page_size
+from .process import named as named
 from .process import open_process as open_process
 from .process import shown as shown
 from .process import stat_fields as stat_fields
 from .process import still_runs as still_runs
+from .process import used as used
 from .record import GROWTH as GROWTH
 from .record import rehearse as rehearse
 from .supervise import GRACE as GRACE

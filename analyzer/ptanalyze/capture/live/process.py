@@ -144,6 +144,26 @@ def command_line(pid: int, name: str | None = None) -> list[str]:
     return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
 
 
+def named(name: str) -> list[int]:
+    """PIDs of other processes that the kernel, or the first word of their command line, calls so."""
+    own, found = os.getpid(), []
+    for proc in Path("/proc").glob("[0-9]*"):
+        pid = int(proc.name)
+        if pid != own and state(proc) not in "ZX":
+            first = [Path(word).name for word in command_line(pid)[:1]]
+            found += [pid] if name in (comm(pid), *first) else []
+    return sorted(found)
+
+
+def used(pid: int) -> str:
+    """ "redis-server, 1.2 CPU s", by which people tell processes apart."""
+    try:
+        user, system = stat_fields(Path("/proc") / str(pid))[11:13]
+    except OSError:
+        return "ended"
+    return f"{comm(pid)}, {(int(user) + int(system)) / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
+
+
 def comm(pid: int | str) -> str | None:
     """Name of a process as the kernel keeps it, bytes that are no UTF-8 as \\xff; None if it has ended."""
     try:
