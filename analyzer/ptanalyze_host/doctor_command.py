@@ -65,7 +65,7 @@ def command(as_json: bool, required: str | None) -> int:
     if as_json:
         host = os.uname()
         about = {"host": host.nodename, "kernel": host.release, "version": pt.__version__}
-        pt.terminal.print_json("doctor", [part._asdict() for part in parts.values()], {}, False, **about)
+        pt.terminal.print_json("doctor", [part._asdict() for part in parts.values()], {}, **about)
     else:
         pt.terminal.print_view(view([*parts.values()]))
     lacking = [parts[name] for name in dict.fromkeys(asked) if not parts[name].there]

@@ -45,12 +45,6 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
     "FILE.prom.",
 )
 @click.option(
-    "--watch",
-    type=pt.options.duration,
-    metavar="TIME",
-    help="Repeat the survey, 10s or 5m apart; with --json one line each, with the time. Default: once.",
-)
-@click.option(
     "--prometheus",
     type=click.Path(),
     callback=pt.options.must_end_with("prom"),
@@ -67,7 +61,6 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 @pt.options.output_options()
 def command(
     top: int | None,
-    watch: float | None,
     prometheus: str | None,
     seconds: float | None,
     output: pt.options.Output,
@@ -82,34 +75,22 @@ def command(
     \b
     Examples:
       sudo ptanalyze survey --top 5
-      sudo ptanalyze survey --watch 30s
+      watch -n 30 sudo ptanalyze survey --top 5
     """
     from . import survey
 
-    if watch is not None and watch < 1:
-        raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
+    found = survey.survey()
+    if seconds is not None:
+        from .walk_cost import with_walk_cost
 
-    while True:
-        found = survey.survey()
-        if seconds is not None:
-            from .walk_cost import with_walk_cost
-
-            found = with_walk_cost(found, seconds, top or ROWS)
-        if prometheus is not None:
-            write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
-            if watch is None:
-                pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
-        if watch is not None and output.form == "table":
-            click.clear()  # on a terminal
-        emit(found, top, survey.host_nodes(), output, watch is not None)
-        if watch is None:
-            return
-        time.sleep(watch)
+        found = with_walk_cost(found, seconds, top or ROWS)
+    if prometheus is not None:
+        write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
+        pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
+    emit(found, top, survey.host_nodes(), output)
 
 
-def emit(
-    found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.options.Output, line: bool
-) -> None:
+def emit(found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.options.Output) -> None:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
     records = [record(one) for one in found[:top]]
 
@@ -122,7 +103,7 @@ def emit(
         ]
         return pt.columns.described(DataFrame(rows))
 
-    output.emit("survey", table, lambda: records, lambda: view(found, top or ROWS, nodes), line=line)
+    output.emit("survey", table, lambda: records, lambda: view(found, top or ROWS, nodes))
 
 
 def record(one: Surveyed) -> dict[str, object]:

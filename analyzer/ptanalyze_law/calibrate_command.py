@@ -67,11 +67,6 @@ COEFFICIENTS = {
 )
 @click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
 @click.option(
-    "--walkers",
-    type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
-)
-@click.option(
     "--threads-per-core",
     type=click.FloatRange(1, 2),
     help="Busy hardware threads per core: 1, or 2 where hyperthreads share its page walkers. "

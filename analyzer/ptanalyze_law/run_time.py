@@ -29,7 +29,6 @@ def calibrate(
     remote_seconds: float | None = None,
     machine: str | None = None,
     native: bool = False,
-    walkers: float | None = None,
     threads_per_core: float | None = None,
     allow_multiplexed: bool = False,
 ) -> pt.law.Calibration:
@@ -42,7 +41,6 @@ def calibrate(
     seconds, remote_seconds  elapsed times, where the files have none, or instead of files
     machine    name or file, for latencies and CPUs
     native     whether there is a single table; also known from the placement
-    walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
@@ -81,7 +79,7 @@ def calibrate(
             placement,
             at=at,
             machine=machine,
-            walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
+            walkers=1 if stat is not None and one_walker(stat) else None,
             threads=threads_per_core,
             native=native or None,
             name=Path(local).stem if local is not None else "",

@@ -199,14 +199,10 @@ def commands(group=ptanalyze, path=()):
 
 
 def drawn(parameter, r, captures, path):
-    """Words for a parameter, [] for most options, those that take long and those that never end."""
+    """Words for a parameter, [] for most options and those that take long."""
     if isinstance(parameter, click.Argument):
         return [r.choice(captures) for _ in range(max(parameter.nargs, 1))]
-    if (
-        "plot" in parameter.name
-        or parameter.name == "watch"
-        or r.random() > (0.9 if parameter.required else 0.2)
-    ):
+    if "plot" in parameter.name or r.random() > (0.9 if parameter.required else 0.2):
         return []
     option = r.choice(parameter.opts)
     if parameter.is_flag:

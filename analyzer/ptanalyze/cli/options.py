@@ -188,7 +188,6 @@ KINDS = {  # of --plot-kind: what they show
     "reads": "reads by reader's and serving node",
     "sizes": "speed-ups by the size of the run",
     "validation": "ours over published",
-    "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
 }
 FUNCTIONS = {"map": "page_table_map", "sizes": "curve"}  # of show.plots, where they differ from the kind
 
@@ -210,7 +209,6 @@ class Output:
         make_view: Callable[[], Iterable[Section]],
         plots: Mapping[str, Callable[[], DataFrame | Figure]] = {},
         refused: Mapping[str, str] = {},
-        line: bool = False,
     ) -> None:
         """Write and draw what is asked for, and print the answer even if that fails.
 
@@ -220,7 +218,6 @@ class Output:
         make_view   its view for people
         plots       {kind of plot: its table, or a Figure, the default first}
         refused     {policy: why the capture does not allow it}; a view says it by itself
-        line        whether the answer is one of many: JSON is then a line, with the time
         """
         table = cache(make_table)
         try:
@@ -235,7 +232,7 @@ class Output:
             from ..show.terminal import print_json, print_view
 
             if self.form == "json":
-                print_json(what, make_json(), refused, line)
+                print_json(what, make_json(), refused)
             elif self.form == "table":
                 print_view(make_view())
             else:

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,15 +43,10 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def print_json(
-    what: str, value: object, refused: Mapping[str, str], line: bool = False, **about: str
-) -> None:
+def print_json(what: str, value: object, refused: Mapping[str, str], **about: str) -> None:
     """One JSON object, as text_output.record, with fields `about` the run; NumPy scalars become numbers, NaN
-    and infinities null. line: on one line, with the time at which it was made."""
-    made = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")} if line else {}
-    json.dump(
-        made | record(what, value, refused, **about), sys.stdout, indent=None if line else 1, allow_nan=False
-    )
+    and infinities null."""
+    json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
     sys.stdout.flush()
 
