@@ -73,9 +73,8 @@ def command(
     save. Needs root.
 
     \b
-    Examples:
+    Example:
       sudo ptanalyze survey --top 5
-      watch -n 30 sudo ptanalyze survey --top 5
     """
     from . import survey
 
