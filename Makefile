@@ -17,8 +17,12 @@ PLAIN  = NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m "twin and n
 both   = mkdir -p build; nice -n 19 env $(PLAIN) > build/plain.log 2>&1 & plain=$$!; \
 	$(PYTEST) $(SPREAD) $(1); compiled=$$?; wait $$plain; plain=$$?; cat build/plain.log; exit $$((compiled | plain))
 
-# byte code is written when a module is first imported: most of what is installed never is
-QUIET  := --quiet --disable-pip-version-check --no-compile
+# byte code is written of what is imported, here and by make demo: most of what is installed never is; an environment that
+# forbids Python to write it later then finds it
+BY_PIP := $(VENV)/bin/pip install --disable-pip-version-check --no-compile
+# by uv where there is one, which takes a quarter of pip's time; to fetch it first takes as long as to do without
+UV     := $(shell command -v uv)
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(VENV)/bin/python $(1) ||) $(BY_PIP) $(1)
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -91,7 +95,7 @@ native:
 # dist/: wheel and source of the analyser, and a wheel of the native tools and QEMU for systems with this one's glibc or newer
 wheels: $(VENV)/bin/pip native
 	@[ -x /usr/bin/qemu-x86_64 ] && command -v patchelf >/dev/null || .ci/deps qemu-user patchelf
-	$(VENV)/bin/pip install $(QUIET) 'hatchling>=1.24'
+	$(call INSTALL,'hatchling>=1.24')
 	rm -rf dist
 	$(VENV)/bin/hatchling build -d dist
 	cd dumps/wheel && ../../$(VENV)/bin/hatchling build -t wheel -d ../../dist
@@ -106,7 +110,7 @@ picture: $(VENV)/.installed-test
 	$(VENV)/bin/python analyzer/docs/_ext/picture.py analyzer/docs/_static
 
 # the manual's page of published figures beside ours, analyzer/docs/worked-examples.md
-examples: $(VENV)/.installed
+examples: $(VENV)/.installed-test
 	$(VENV)/bin/python analyzer/docs/_ext/worked_examples.py
 
 # the manual's page of licences, analyzer/docs/reference/licences.md
@@ -147,24 +151,27 @@ deps:
 	.ci/deps
 
 $(VENV)/bin/pip:
-	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/deps python3-venv
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making $(VENV), about $(if $(UV),1,4) s"
+	@$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV) ||) { \
+		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/deps python3-venv; $(PYTHON) -m venv $(VENV); }
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
-	$(VENV)/bin/pip install $(QUIET) --editable .
-	touch $@
+	@echo "Installing ptanalyze and what it needs, about $(if $(UV),5,15) s"
+	@$(call INSTALL,--editable .)
+	@$(VENV)/bin/python -c "import compileall, pandas; compileall.compile_dir('analyzer', quiet=1)"
+	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(VENV)/bin/pip install $(QUIET) --editable '.[test]'
+	$(call INSTALL,--editable '.[test]')
 	$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # the suite imports from many processes
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(VENV)/bin/pip install $(QUIET) --editable '.[bench]'
+	$(call INSTALL,--editable '.[bench]')
 	touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed
-	$(VENV)/bin/pip install $(QUIET) --editable '.[notebooks]'
+	$(call INSTALL,--editable '.[notebooks]')
 	touch $@
 
 clean:

@@ -5,17 +5,20 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from inspect import cleandoc
 
 import click
 import pytest
 
+import ptanalyze as ptanalyze_package
 from command_line import EVERY, LEAVES
+from house import PACKAGE
 from ptanalyze import load, synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.cli import COMMANDS, OF_OUTPUT, entries, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.errors import bundled, this_program
+from ptanalyze.core.errors import EXTRAS, UsageError, bundled, this_program
 from ptanalyze.core.options import OPTIONS as OF_REPLAYS
 from ptanalyze.core.options import Keywords, Options
 from ptanalyze.policies import names
@@ -148,6 +151,39 @@ def test_a_command_imports_only_the_libraries_that_it_uses(line, imported):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(imported)
+
+
+@pytest.mark.parametrize(
+    ("line", "library", "extra"),
+    [
+        ("report sysbench-memory -o r.html", "jinja2", "report"),
+        ("whatif sysbench-memory -p hydra --plot p.png", "seaborn", "plots"),
+    ],
+)
+def test_what_an_extra_has_is_asked_for_before_anything_is_computed(
+    pt, tmp_path, monkeypatch, line, library, extra
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "ptanalyze_report.page", raising=False)
+    ran = pt(*line.split())
+    assert ran.code == 2 and ran.out == "" and not [*tmp_path.iterdir()]
+    assert ran.err.count("\n") == 1 and f"-m pip install 'ptanalyze[{extra}]'" in ran.err
+
+
+def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "seaborn", None)
+    for name in ("ptanalyze.show.plots", "ptanalyze.show.style"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(UsageError, match=r"'ptanalyze\[plots\]'"):
+        ptanalyze_package.__getattr__("plots")
+
+
+def test_the_libraries_of_an_extra_are_those_that_pyproject_has_there():
+    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    listed = {re.match(r"\w+", text)[0]: extra for extra in {*EXTRAS.values()} for text in extras[extra]}
+    assert listed | {"markupsafe": listed["jinja2"]} == EXTRAS | {"ptanalyze": "report"}
 
 
 def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch):

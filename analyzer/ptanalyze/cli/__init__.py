@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from ..core.errors import PtanalyzeError, printable, this_program
+from ..core.errors import PtanalyzeError, printable, this_program, uninstalled
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.version import __version__
 
@@ -222,6 +222,10 @@ def exit_code_of(main: Callable[[], int | None]) -> int:
         return main() or 0
     except PtanalyzeError as error:
         return complain(error, error.exit_code)
+    except ModuleNotFoundError as error:
+        if not isinstance(said := uninstalled(error), PtanalyzeError):
+            raise
+        return complain(said, said.exit_code)
     except MemoryError as error:
         return complain(f"not enough memory: {error or 'free some, or give a smaller input'}", 2)
     except OSError as error:  # its file may have been given as bytes

@@ -282,6 +282,8 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[C], C]:
         def collected(*arguments: Any, **given: Any) -> Any:
             form = given.pop("form") or "table"
             asked = {name: given.pop(name) for name in ("table_file", "plot", "plot_kind") if name in given}
+            if asked.get("plot"):
+                import_module("seaborn")  # before anything is computed, if it is not there
             return command(*arguments, output=Output(form, **asked), **given)
 
         added: Any = collected

@@ -72,6 +72,24 @@ class UsageError(PtanalyzeError):
     """The command, a parameter or a machine file is wrong (exit 2)."""
 
 
+EXTRAS = {  # {library: the extra that has it}, of what terminals need not
+    "itables": "report",
+    "jinja2": "report",
+    "markupsafe": "report",
+    "matplotlib": "plots",
+    "seaborn": "plots",
+}
+
+
+def uninstalled(error: ModuleNotFoundError) -> Exception:
+    """UsageError with the line that installs a library of an extra; the error itself for any other module."""
+    extra = EXTRAS.get(str(error.name).partition(".")[0])
+    if extra is None:
+        return error
+    python = shlex.quote(_near(Path(sys.executable)))
+    return UsageError(f"{error.name} is not installed: {python} -m pip install 'ptanalyze[{extra}]'")
+
+
 class RefusedError(UsageError):
     """A policy cannot run on this capture; a comparison goes on with the others (exit 2 if none is left).
 

@@ -29,9 +29,14 @@ def attach(package: str, file: str) -> tuple[dict[str, tuple[str, str]], Callabl
         if public not in api:
             raise AttributeError(f"module {package!r} has no attribute {public!r}")
         module, name = api[public]
-        value = None if module == "." else getattr(import_module(module, package), name, None)
-        if value is None:  # a module
-            value = import_module(f"{module.rstrip('.')}.{name}", package)
+        try:
+            value = None if module == "." else getattr(import_module(module, package), name, None)
+            if value is None:  # a module
+                value = import_module(f"{module.rstrip('.')}.{name}", package)
+        except ModuleNotFoundError as error:
+            from .errors import uninstalled
+
+            raise uninstalled(error) from None
         setattr(sys.modules[package], public, value)
         return value
 

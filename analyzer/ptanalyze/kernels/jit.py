@@ -29,6 +29,7 @@ from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from select import select
+from time import monotonic
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 import llvmlite.ir
@@ -338,13 +339,14 @@ def compile_together(calls, least=2):
     os.close(end)
     started = [in_child(missing, numbers, tell) for _ in range(children)]
     os.close(tell)
-    done, heard = 0, b" "
+    done, heard, said = 0, b" ", monotonic()
     while heard:  # until no child can write any more
-        if select([ended], [], [], SILENT)[0]:
+        if select([ended], [], [], max(said + SILENT - monotonic(), 0))[0]:
             heard = os.read(ended, MOST)
             done += len(heard)
         else:
             print(f"ptanalyze: {done} of {len(missing)} compiled", file=sys.stderr)
+            said = monotonic()
     for child in started:
         os.waitpid(child, 0)
     os.close(numbers)
