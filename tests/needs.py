@@ -8,9 +8,6 @@ import pytest
 
 CI = bool(os.environ.get("CI"))
 needs_root = pytest.mark.skipif(os.geteuid() != 0 and not CI, reason="needs root")
-needs_two_cpus = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2 and not CI, reason="a pair needs two CPUs"
-)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from ...core.errors import CHECKOUT, UsageError
 
 PACKAGE = "ptanalyze_native"  # of the wheel of dumps/wheel
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
-TOOLS = ("ptdump", "ptsurvey", "ptheat", "ptrelocate", "ptpingpong", "ptchase")
+TOOLS = ("ptdump", "ptsurvey", "ptheat", "ptrelocate", "ptchase")
 PLUGINS = ("libpt_qemu.so", "libpt_qemu_api2.so")
 MADE_BY = {  # what builds it, in a checkout
     **dict.fromkeys((*TOOLS, *PLUGINS), "make native"),
