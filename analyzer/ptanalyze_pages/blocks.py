@@ -165,7 +165,7 @@ class Blocks:
 
     def ended(self) -> pt.errors.PartialDataError:
         return pt.errors.PartialDataError(
-            f"PID {self.pid}: ended, or runs another program, before all was measured"
+            f"PID {self.pid} ended, or runs another program now: nothing is left to undo"
         )
 
     def huge(self) -> np.ndarray:
@@ -177,6 +177,8 @@ class Blocks:
             try:
                 count = fcntl.ioctl(self.pagemap, PAGEMAP_SCAN, asked)
             except OSError as error:
+                if error.errno == errno.ESRCH:
+                    raise self.ended() from None
                 if error.errno != errno.ENOTTY:
                     raise
                 smaps = (self.proc / "smaps").read_text(errors="replace")
@@ -263,7 +265,22 @@ class Blocks:
         """Huge is what was huge, small what was small; how many blocks are not so after all."""
         self.split(np.flatnonzero(self.huge() & ~self.was_huge))
         self.collapse(np.flatnonzero(self.was_huge & ~self.huge()))
+        return self.changed()
+
+    def changed(self) -> int:
+        """How many blocks are not as found."""
         return int((self.huge() != self.was_huge).sum())
+
+    def state(self) -> str:
+        """What is to be said of the pages after an interrupt."""
+        if not (wrong := self.changed()):
+            return "its pages are as found"
+        are = pt.errors.plural(wrong, "block is", "blocks are")
+        return f"{are} not as found; undo with: {to_undo(self.pid)}"
+
+
+def to_undo(pid: int) -> str:
+    return f"{pt.errors.as_root()} hugepages {pid} --undo"
 
 
 @contextmanager
@@ -280,8 +297,12 @@ def at_once() -> Iterator[None]:
 
 def refuse(pid: int) -> None:
     """UsageError where nothing can be changed."""
+    must_be_root()
     if why := pt.live.keeps_page_size(pid):
         raise pt.UsageError(why)
+
+
+def must_be_root() -> None:
     if os.geteuid():
         raise pt.UsageError("page sizes of a process: needs root: run it with sudo")
 

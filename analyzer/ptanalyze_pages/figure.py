@@ -16,26 +16,24 @@ from ptanalyze_host.trial import count_of
 from .blocks import kernel
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
+IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
 FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 
 
 @dataclass(frozen=True)
 class Meter:
-    """name: of the figure; read(): (work done so far, effort so far)."""
+    """name: of the figure; read(): (work done so far, effort so far); unit: of its rate."""
 
     name: str
     read: Callable[[], tuple[float, float]]
+    unit: str = "per CPU second"
 
-    def rate(self, seconds: float) -> float:
+    def rate(self, seconds: float) -> float | None:
+        """Work per effort in a time; None where either stood still."""
         work, effort = self.read()
         time.sleep(seconds)
         later, effort_later = self.read()
-        if effort_later <= effort or later <= work:
-            what = "used no CPU time" if effort_later <= effort else f"{self.name} did not grow"
-            raise pt.UsageError(
-                f"trial --pages: {what} in {seconds:g} s; put load on it, or give --for more time"
-            )
-        return (later - work) / (effort_later - effort)
+        return (later - work) / (effort_later - effort) if effort_later > effort and later > work else None
 
 
 def cpu_seconds(pid: int) -> float:
@@ -44,6 +42,18 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured") from None
+
+
+def must_work(pid: int, seconds: float) -> None:
+    """UsageError for an idle process: what it does has little to do with its pages."""
+    before = cpu_seconds(pid)
+    time.sleep(seconds)
+    used = (cpu_seconds(pid) - before) / seconds
+    if used < IDLE:
+        raise pt.UsageError(
+            f"{pt.live.called(pid)} used {100 * used:.1f} % of a CPU in {seconds:g} s: idle; put its usual "
+            "load on it first"
+        )
 
 
 def system_call_event() -> int:
@@ -85,13 +95,16 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
         return Meter(f"--figure-of {figure}", lambda: (count_of(figure), cpu_seconds(pid)))
     with suppress(OSError, pt.UsageError):
         calls = counter(stack, pid, 2, system_call_event())
-        meter = Meter("system calls per CPU second", lambda: (calls(), cpu_seconds(pid)))
-        if meter.rate(0.5) >= FEW_CALLS:
+        unit = "system calls per CPU second"
+        meter = Meter(unit, lambda: (calls(), cpu_seconds(pid)), unit)
+        if (meter.rate(0.5) or 0) >= FEW_CALLS:
             return meter
     with suppress(OSError):
         instructions, cycles = counter(stack, pid, 0, 1), counter(stack, pid, 0, 0)
-        return Meter("instructions per cycle", lambda: (instructions(), cycles()))
+        unit = "instructions per cycle"
+        return Meter(unit, lambda: (instructions(), cycles()), unit)
     raise pt.UsageError(
         f"PID {pid}: makes few system calls, and this machine counts no instructions: give --figure-of, a "
-        "command that prints how much the program has done so far, as 'cat done'"
+        "command that prints how much the program has done so far, as 'cat done'; or restart it under the "
+        "tool: trial --pages -- COMMAND"
     )

@@ -150,8 +150,11 @@ def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None
         yield from left_and_refused(blocks)
         yield f"nothing was changed; next: {program} --yes"
         return
-    with undone(blocks, kept=True):
-        made = blocks.collapse(chosen)
+    try:
+        with undone(blocks, kept=True):
+            made = blocks.collapse(chosen)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"; {blocks.state()}") from None
     yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory, which stays"
     yield from left_and_refused(blocks)
     yield f"as found again: {program} --undo"

@@ -18,11 +18,14 @@ from ptanalyze_host import sysfs
 from ptanalyze_host.node_latency import cpu_model
 from ptanalyze_host.trial import NODES, begun, largest, wait
 
-from .blocks import HUGE, Blocks, undone
-from .figure import Meter, cpu_seconds, meter_of
+from .blocks import HUGE, Blocks, must_be_root, to_undo, undone
+from .figure import Meter, cpu_seconds, meter_of, must_work
 
 SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
+STILL = 5  # windows without growth, and as many as with it: the figure is too coarse for them
+BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
+LEFT = 0.1  # of the CPU time: less varies by as much from run to run
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
@@ -98,9 +101,10 @@ class Measured:
                        leave frames in a row: a VM walks those faster
     huge, split        pairs, in turns; of whole runs: huge and found
     again              as found, after the end
-    made               blocks huge after each collapse; thrown: windows in which pages changed by themselves
+    made               blocks huge after each collapse
+    thrown, still      windows in which pages changed by themselves; in which the figure stood still
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
-    seconds            that all took; ended: why no more was measured
+    seconds            that all took; load: of the last minute; ended: why no more was measured
     """
 
     figure: str
@@ -108,9 +112,11 @@ class Measured:
     blocks: Blocks | None = None
     made: list[int] = field(default_factory=list)
     thrown: int = 0
+    still: int = 0
     share: dict[str, float] = field(default_factory=dict)
     resident: int = 0
     seconds: float = 0.0
+    load: float = 0.0
     ended: str = "nothing was measured"
 
     @property
@@ -152,24 +158,39 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(
             f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {were:,} of them huge; it is never stopped"
         )
-        how.say(f"after kill -9 of this, as found again: sudo ptanalyze hugepages {pid} --undo")
+        how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
+        must_work(pid, how.seconds)
         meter = meter_of(stack, pid, figure)
         done = Measured(meter.name, blocks=blocks)
         began = time.monotonic()
-        with undone(blocks):
-            windows(blocks, meter, done, how)
-            blocks.restore()
-            several(blocks, meter, done, "again", how.seconds, 3 * how.seconds)
-        done.seconds = time.monotonic() - began
+        try:
+            with undone(blocks):
+                windows(blocks, meter, done, how)
+                blocks.restore()
+                several(blocks, meter, done, "again", how.seconds, 3 * how.seconds)
+        except KeyboardInterrupt:
+            pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
+            so_far = f" ({done.gain[1]:.2f}x so far)" if done.gain else ""
+            raise KeyboardInterrupt(f" after {pairs}{so_far}; {blocks.state()}") from None
+        done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
 
 
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
-    """A rate; None where pages changed meanwhile, by khugepaged for one."""
+    """A rate; None where pages changed meanwhile, by khugepaged for one, or the figure stood still."""
     before, _ = blocks.shares()
     time.sleep(SETTLE)
     rate = meter.rate(seconds)
     after, done.resident = blocks.shares()
+    if rate is None:
+        done.still += 1
+        grew = sum(map(len, done.rates.values()))
+        if done.still >= max(STILL, grew + 1):
+            raise pt.UsageError(
+                f"trial --pages: {meter.name} did not grow in {done.still} of {done.still + grew} windows of "
+                f"{seconds:g} s; give --for more time, or put load on it"
+            )
+        return None
     if abs(after - before) > CHANGED * len(blocks.address) * HUGE:
         done.thrown += 1
         return None
@@ -189,10 +210,17 @@ def several(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: f
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns."""
     began, rates = time.monotonic(), done.rates
-    several(blocks, meter, done, "found", how.seconds, how.limit / 6)
+    each, pair = how.limit / 6, 2 * (SETTLE + how.seconds)
+    how.say(
+        f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.3g} s, done in about "
+        f"{how.limit + 3 * how.seconds:.3g} s"
+    )
+    several(blocks, meter, done, "found", how.seconds, each)
+    how.say(f"making {len(blocks.address):,} blocks huge, and small again")
     done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
     blocks.split(blocks.all())
-    several(blocks, meter, done, "contiguous", how.seconds, how.limit / 6)
+    how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
+    several(blocks, meter, done, "contiguous", how.seconds, each)
     done.ended = f"the time is up (--time {how.limit:g}s)"
     while not rates["huge"] or time.monotonic() < began + how.limit:
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
@@ -202,7 +230,8 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
         if huge and split:
             rates["huge"].append(huge)
             rates["split"].append(split)
-            how.say(f"{done.made[-1]:,} blocks made huge: {huge:,.6g}; split: {split:,.6g}")
+            pair_of = f"pair {len(rates['huge'])}: {huge:,.6g} with {done.made[-1]:,} blocks huge"
+            how.say(f"{pair_of}, {split:,.6g} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {how.precision:.1%})"
             break
@@ -217,8 +246,9 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     The CPU time of the rest is compared: what the run before, as it was, took in all, less what this one had
     used by then.
     """
-    most = 0
+    most, moment = 0, "it had its memory" if warm_up is None else f"{warm_up:g} s"
     if warm_up is None:
+        how.say(f"a run to see how much memory it takes, then {2 * pairs} in turns")
         with ExitStack() as stack:
             most = grown(start(stack, command, 0, how))
     done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
@@ -243,14 +273,15 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             if program.returncode:
                 raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
             took = used.ru_utime + used.ru_stime
-            how.say(f"{state}: {took:.2f} CPU seconds, {took - before:.2f} then")
-            if state == "found":
-                whole = took
-            elif whole <= before:
+            pages = "as found" if state == "found" else "huge pages"
+            how.say(f"{pages}: {took:.2f} CPU s, of which {took - before:.2f} after {moment}")
+            whole = took if state == "found" else whole
+            if whole - before < LEFT * whole:
                 raise pt.errors.PartialDataError(
-                    f"{command[0]}: nearly all was done in {warm_up:g} s: give a shorter --warm-up"
+                    f"{command[0]}: {before:.2f} of {whole:.2f} CPU s were used before {moment}: too "
+                    "little is left to measure; give it more to do, or a shorter --warm-up"
                 )
-            else:
+            if state == "huge":
                 done.rates["found"].append(1 / (whole - before))
                 done.rates["huge"].append(1 / (took - before))
     done.seconds = time.monotonic() - began
@@ -289,6 +320,7 @@ def standing_still(pid: int) -> Iterator[list[int]]:
 
 def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) -> "subprocess.Popen[bytes]":
     """A program that has run for `warm_up` seconds; it ends with the stack."""
+    must_be_root()
     program = begun(command, how.run_as)
     stack.callback(program.wait)
     stack.callback(program.kill)

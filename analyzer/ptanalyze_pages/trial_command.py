@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -188,7 +189,7 @@ def command(
     if pid is not None and figure is None:
         raise pt.UsageError(
             "trial: --figure-of is missing: a process that goes on has no run time; give a command that "
-            "prints how much it has done so far, as 'cat done'"
+            "prints how much it has done so far, as 'cat done'; for page size add --pages"
         )
 
     if pid is not None and figure is not None:
@@ -239,11 +240,11 @@ def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
 
-    from .trial import over
+    from .trial import BUSY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
-    found = f"the pages as found ({100 * share:.0f} % huge)" if share > 0.01 else "small ones"
+    found = f"the pages as found ({100 * share:.0f} % of its memory huge)" if share > 0.01 else "small ones"
     again = over(rates["again"], rates["split"]) if rates["again"] and rates["split"] else None
     pairs, split = pt.errors.plural(count["huge"], "pair"), "small ones in contiguous frames"
     once, later = (
@@ -253,21 +254,33 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         (done.gain, "huge pages", found, pairs),
         (done.huge_over_split, "huge pages", split, pairs),
         (done.contiguous, "contiguous frames", "pages as found", once),
-        (again, "as found again", split, later),
+        (again, "check at the end (1 expected): as found again", split, later),
     )
     lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
     lines.append(f"figure         {done.figure}; {done.ended}")
     if done.thrown:
         windows = pt.errors.plural(done.thrown, "window")
         lines.append(f"thrown away    {windows}: pages changed by themselves, by khugepaged for one")
+    if done.still:
+        windows = pt.errors.plural(done.still, "window")
+        lines.append(f"left out       {windows} in which the figure did not grow: --for more time each")
     if blocks:
         lines += [
             f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
             f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks),
         ]
-    if pid is not None and done.gain and done.gain[0] > 1:
-        lines.append(f"next           sudo {pt.errors.this_program()} hugepages {pid} --yes")
+    if done.load > BUSY * (os.cpu_count() or 1):
+        cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
+        lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
+    if done.gain and done.gain[0] > 1 and pid is not None:
+        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
+    elif done.gain and done.gain[0] <= 1:
+        why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
+        sentence = str(pt.columns.message("trial", why, gain=pt.Interval(*done.gain)))
+        if why == "noisy" and not done.rates["split"]:
+            sentence = "the range has 1: give more --pairs"
+        lines.append(f"no proposal    {sentence}")
     return lines
 
 

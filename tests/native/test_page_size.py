@@ -306,6 +306,45 @@ def khugepaged(**settings):
         yield
 
 
+def test_idle_process_is_refused_before_anything_is_changed(areas):
+    tool = trial(areas.pid, "--figure-of", "date +%s%N", "--for", "200ms")
+    said, error = tool.communicate(timeout=60)
+    assert tool.returncode == 2 and not said and "0.0 % of a CPU" in error.splitlines()[-1]
+    assert not Path(f"/run/ptanalyze/{areas.pid}.json").exists()
+
+
+class Counts:
+    """A figure that grows in some windows."""
+
+    name = "c"
+
+    def __init__(self, *rates):
+        self.rates = iter(rates)
+
+    def rate(self, seconds):
+        return next(self.rates)
+
+
+def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
+    with pages_of(areas.pid) as pages:
+        done = Measured("")
+        meter = Counts(*[1.0, None] * 6, *[None] * 9)
+        for _ in range(12):
+            if rate := engine.window(pages, meter, done, "found", 0.1):
+                done.rates["found"].append(rate)
+        assert done.still == 6 and "6 windows" in str(lines_of(done))
+        with pytest.raises(UsageError, match="c did not grow in 7 of 13 windows"):
+            engine.several(pages, meter, done, "found", 0.1, 9)
+        with pytest.raises(UsageError, match="in 5 of 5 windows"):
+            engine.several(pages, meter, Measured(""), "found", 0.1, 9)
+
+
+def test_meter_that_stands_still_has_no_rate():
+    work, effort = iter([1, 1, 1, 3, 1, 3]), iter([1, 2, 1, 1, 1, 2])
+    meter = figure.Meter("", lambda: (next(work), next(effort)))
+    assert [meter.rate(0) for _ in range(3)] == [None, None, 2.0]
+
+
 def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
     class Slow:
         def rate(self, seconds):
@@ -319,6 +358,34 @@ def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
         pages.split(pages.all())
         engine.several(pages, Slow(), done, "split", how.seconds, how.limit)
         assert done.thrown >= 1
+
+
+@pytest.mark.parametrize("words", ["", "-p"])
+def test_interrupted_it_says_that_pages_are_as_found(program, words, monkeypatch, capsys):
+    """trial, and hugepages --yes; in both the interrupt comes when all is huge."""
+    split = Blocks.split
+
+    def interrupted(pages, chosen):
+        monkeypatch.setattr(Blocks, "split", split)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(9)
+
+    with running(program, 1) as one:
+        monkeypatch.setattr(Blocks, "split", interrupted)
+        if words:
+            command = ["trial", "--pages", "-p", str(one.pid), "--figure-of", "date +%s%N", "--time", "3s"]
+        else:
+            made = Blocks.collapse
+            monkeypatch.setattr(Blocks, "collapse", lambda *words: (made(*words), interrupted(*words))[0])
+            command = ["hugepages", str(one.pid), "--yes"]
+        assert run(command) == 130 and not huge_areas(one.pid)
+        assert "as found" in capsys.readouterr().err.splitlines()[-1]
+        monkeypatch.undo()
+        with pages_of(one.pid) as pages:
+            assert "as found" in pages.state() and not blocks.record_of(pages)
+            pages.collapse(np.array([0]))
+            assert "1 block is not as found" in pages.state()
+            pages.restore()
 
 
 def test_two_signals_undo_as_one(program):
@@ -338,8 +405,8 @@ def test_answer_comes_first_and_pages_are_as_found(program):
         said, error = tool.communicate(timeout=60)
         assert tool.returncode == 0, error
         first, *rest = said.splitlines()
-        assert re.match(r"huge pages: [\d.]+x \([\d.]+-[\d.]+, .* over small ones$", first)
-        for start in ("contiguous frames: ", "as found again: "):
+        assert re.match(r"huge pages: [\d.]+x \([\d.]+-[\d.]+\) over small ones, \d+ pairs?$", first)
+        for start in ("contiguous frames: ", "check at the end"):
             assert any(line.startswith(start) for line in rest)
         assert not huge_areas(one.pid)
 
@@ -352,7 +419,7 @@ def test_system_calls_of_all_threads_are_counted(areas):
         assert 1000 <= calls() - before <= 1010
 
 
-def test_command_is_run_to_its_end_in_turns(program):
+def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
     how = engine.How(memory=0)
     done = engine.try_runs([str(program), "-", "100"], None, 2, how)
     assert [len(done.rates[state]) for state in ("found", "huge")] == [2, 2] and len(done.made) == 2
@@ -360,6 +427,11 @@ def test_command_is_run_to_its_end_in_turns(program):
         engine.try_runs(["true"], 1.0, 1, how)
     slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
     assert slow.gain[1] < 2  # what runs while pages are made would count as gained
+    runs = []
+    monkeypatch.setattr(engine, "cpu_seconds", lambda pid: 1e9)
+    with pytest.raises(PartialDataError, match="--warm-up"):
+        engine.try_runs([str(program), "-", "100"], 0.1, 3, how._replace(say=runs.append))
+    assert len(runs) == 1  # it ends after the first
 
 
 def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeypatch):
@@ -444,7 +516,7 @@ def test_advice_on_a_dump_of_a_process_that_still_runs_names_the_trial(program, 
     assert run(["advise", str(tmp_path / "c")]) == 0 and "--pages" not in capsys.readouterr().out
 
 
-def test_what_cannot_be_changed_is_one_line(program, monkeypatch):
+def test_what_cannot_be_changed_is_one_line(program, monkeypatch, capsys):
     def disabled():
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
@@ -457,8 +529,25 @@ def test_what_cannot_be_changed_is_one_line(program, monkeypatch):
         assert tool.returncode == 2 and error.count("\n") == 1 and "no block of 2 MiB" in error
         small.kill()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(engine, "begun", None)  # nothing is run
+    for options in ((), ("--figure-of", "date")):
+        assert run(["trial", "--pages", *options, "--", "true"]) == 2
+        assert "root" in capsys.readouterr().err
     with pytest.raises(UsageError, match="root"):
         blocks.refuse(os.getpid())
+
+
+@pytest.mark.parametrize("how", ["killed", "a zombie"])
+def test_process_that_ends_during_a_trial_is_one_line(program, how):
+    with running(program, 1) as one:
+        tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "200ms", "--time", "20s")
+        assert wait_for(lambda: huge_areas(one.pid), 3600)
+        one.process.kill()
+        if how == "killed":
+            one.process.wait()
+        said, error = tool.communicate(timeout=60)
+        assert tool.returncode == 3 and not said and f"PID {one.pid}" in error.splitlines()[-1]
+        assert not Path(f"/run/ptanalyze/{one.pid}.json").exists()
 
 
 def test_process_that_ended_is_partial_data(program):
@@ -469,6 +558,7 @@ def test_process_that_ended_is_partial_data(program):
             lambda: pages.collapse(pages.all()),
             lambda: pages.split(pages.all()),
             pages.shares,
+            pages.huge,
         ):
             with pytest.raises(PartialDataError):
                 broken()
@@ -500,6 +590,25 @@ def test_gain_divides_what_was_measured_side_by_side():
     for state in ("huge", "split"):
         done.rates[state] = [2 * rate for rate in done.rates[state]]
     assert done.gain == pytest.approx((1.65, 1.65, 3.3)) and not done.precise(0.01)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "why"),
+    [(0.99, "walks cost this program little"), (0.6, "walks cost"), (1.2, "--yes")],
+)
+def test_what_to_do_is_said_in_every_case(ratio, why):
+    done = Measured("")
+    done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
+    done.rates["huge"] = [ratio] * 6
+    assert why in lines_of(done, 7)[-1]
+    done.rates["huge"] = [1.2, 0.9] * 3
+    assert "--time" in lines_of(done, 7)[-1]
+    done.load = 0.9 * engine.BUSY * os.cpu_count()
+    assert not any(line.startswith("busy") for line in lines_of(done))
+    done.load *= 2
+    assert f"load {done.load:.1f} on" in str(lines_of(done))
+    done.rates["split"], done.rates["found"] = [], [1.0] * 6
+    assert "--pairs" in lines_of(done)[-1]
 
 
 def test_a_load_while_frames_lie_in_a_row_is_in_the_range():

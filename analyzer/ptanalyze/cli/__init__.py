@@ -194,8 +194,8 @@ def _ran(arguments: Sequence[str] | None) -> int:
         error.format_message = lambda: message  # type: ignore[method-assign]
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        return complain("interrupted", 130)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        return complain("interrupted" + "".join(map(str, stop.args)), 130)
 
 
 def _answered(arguments: list[str]) -> int | None:
