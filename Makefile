@@ -143,6 +143,7 @@ lab: deps $(VENV)/.installed-test native
 	$(PYTEST) tests/lab --full
 
 sample: $(VENV)/.installed native
+	dumps/samples/record_embeddings.sh
 	dumps/samples/record_lookup.sh
 	dumps/samples/record.sh
 	$(VENV)/bin/python dumps/samples/record_vm.py

@@ -59,6 +59,7 @@ def touched(log):
 # Copies of captures with the beginning of their trace, for tests of commands and not of numbers.
 
 TOUCHES = {  # enough for tables to be read from DRAM when warm
+    "embeddings": 100_000,
     "lookup": 300_000,
     "sysbench-memory": 50_000,
     "vm-numa-visible": 50_000,

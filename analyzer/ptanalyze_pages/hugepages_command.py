@@ -26,7 +26,7 @@ WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 @click.command("hugepages")
 @pt.options.capture_argument
 @click.option(
-    "-p", "--pid", type=pt.options.pid, metavar="PID", help="This process, like PID or its name for CAPTURE."
+    "-p", "--pid", type=pt.options.pid, metavar="PID", help="This process. Default: what CAPTURE names."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all mappings of CAPTURE.")
 @click.option("--dry-run/--yes", default=True, help="PID: print the plan, or do it. Default: --dry-run.")

@@ -70,9 +70,9 @@ def test_without_a_capture_only_four_commands_take_the_sample(pt, tmp_path, monk
     for command in (["check"], ["info"], ["walk", "1000"], ["timeline"], ["hugepages"]):
         assert is_one_line(pt(*command), 2)
     named = pt("classify")
-    assert named.code == 0 and named.out.startswith("SAMPLE lookup") and not named.err
+    assert named.code == 0 and named.out.startswith("SAMPLE embeddings") and not named.err
     read = pt("classify", "--json")
-    assert json.loads(read.out)["what"] == "classify" and read.err.startswith("SAMPLE lookup")
+    assert json.loads(read.out)["what"] == "classify" and read.err.startswith("SAMPLE embeddings")
 
 
 def test_without_a_capture_this_directory_comes_first(pt, sample, tmp_path, monkeypatch):

@@ -57,5 +57,5 @@ def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
 
 def test_a_screen_of_the_sample_says_so_and_fits_a_terminal():
     lines = known()[COMMANDS[0]].splitlines()
-    assert lines[0].startswith("SAMPLE lookup, not your program") and lines[1].startswith("hydra: ")
+    assert lines[0].startswith("SAMPLE embeddings, not your program") and lines[1].startswith("hydra: ")
     assert len(lines) <= 25 and sum(line.startswith("Try: ") for line in lines) <= 1

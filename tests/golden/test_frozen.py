@@ -121,7 +121,7 @@ def place(tmp_path_factory):
     measured(made, "remote", exposed=Interval(0.5, 0.6, 0.8), shared=Interval(0.0, 0.5, 1.0), at="LP")
     trial = structs.replace(TRIAL, resident_bytes=64 << 20, nodes=1)
     write_calibration(made / "pages.toml", trial)
-    write_calibration(made / "guest.toml", structs.replace(trial, resident_bytes=400 << 20))
+    write_calibration(made / "guest.toml", structs.replace(trial, resident_bytes=6 << 30))
     return made
 
 

@@ -236,7 +236,7 @@ def test_the_wheel_has_every_file_of_its_packages(wheel):
 def test_the_wheel_answers_the_main_question_on_the_bundled_sample(installed, tmp_path):
     done = ptanalyze(tmp_path, "whatif --policy hydra", installed)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("SAMPLE lookup")
+    assert done.stdout.startswith("SAMPLE embeddings")
     assert "hydra" in done.stdout and "first-touch" in done.stdout
 
 

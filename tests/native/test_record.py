@@ -30,7 +30,7 @@ from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.supervise import Recording, Tracee, children_of, dump, keep_tables
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.cli import run
-from ptanalyze.core.errors import DEFAULT_SAMPLE, PartialDataError, UsageError, bundled
+from ptanalyze.core.errors import PartialDataError, UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.record import damaged_files, read_manifest
@@ -676,7 +676,7 @@ def looked_up(capture):
 
 @pytest.mark.full
 def test_recorded_again_each_thread_looks_up_the_same_slots_as_often(again):
-    bundled_one = open_capture(bundled("samples") / DEFAULT_SAMPLE)
+    bundled_one = open_capture(bundled("samples") / "lookup")
     seen, stored = looked_up(again), looked_up(bundled_one)
     threads, pages = np.nonzero(stored)
     assert len(set(threads.tolist())) == 4 and not (pages % 8).any()

@@ -226,7 +226,7 @@ def about(number: float) -> str:
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parents[1]
 DEFAULT_MACHINE = "vmitosis-cascade-lake"
-DEFAULT_SAMPLE = "lookup"  # placement matters when it is warm: dumps/samples/README.md
+DEFAULT_SAMPLE = "embeddings"  # whose question is placement: dumps/samples/README.md
 
 
 def bundled(kind: str) -> Path:

@@ -184,7 +184,7 @@ class Result:
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
-        note = noted("of-one-size", unsure=unsure)
+        note = (noted("of-one-size", unsure=unsure),) if unsure else ()
         grown: dict[str, Any] = {"pages": {kind: round(n * times) for kind, n in self.pages.items()}}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)
@@ -197,7 +197,7 @@ class Result:
             once_cycles=self.once_cycles * times,
             break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
             facts=self.facts | held,
-            findings=(*self.findings, note, *doubts),
+            findings=(*self.findings, *note, *doubts),
         )
 
     @property

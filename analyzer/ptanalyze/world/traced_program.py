@@ -205,9 +205,9 @@ class TracedProgram:
 
     @property
     def times_captured(self) -> float:
-        """How many times the captured memory the run has that was asked for; 1: the capture as it is, also
-        where it was made smaller (Snapshot.scale)."""
-        return self.growth.factor * self.snapshot.scale if self.growth.factor > 1 else 1.0
+        """How many times the captured memory the run has: as asked for, and as it was made smaller
+        (Snapshot.scale)."""
+        return self.growth.factor * self.snapshot.scale
 
     @cached_property
     def fold(self) -> Fold | None:
