@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naive.walker import Walker
+from naive.walker import SetAssoc, Walker
+from ptanalyze.core.machine import Cache
 from ptanalyze.core.trace import Event, WalkStream
 from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.cache_pass import NATIVE, NESTED, cache_pass, ways_of_tables
 from ptanalyze.world.mm_events import invalidations
 from strategies import (
     Page,
@@ -150,6 +151,56 @@ def test_a_huge_leaf_ends_a_walk_early(level, reads):
 
 
 @pytest.mark.twin
+def hit_rate(ways, directories, fresh, walks=12_000):
+    """Share of reads of page directories, 256 lines each and at random, that hit 64 sets; fresh: lines per
+    walk that are read once."""
+    cache, rng, hits = SetAssoc(64, ways), np.random.default_rng(1), 0
+    again = rng.integers(0, 256, (walks, directories)) + 256 * np.arange(directories)
+    once = rng.integers(0, 64, (walks, fresh)) + 64 * (16 + np.arange(walks * fresh).reshape(walks, fresh))
+    for walk, (old, new) in enumerate(zip(again.tolist(), once.tolist(), strict=True)):
+        hits += sum([cache.touch(line, line) for line in old]) * (walk >= walks // 4)
+        for line in new:
+            cache.touch(line, line)
+    return hits / (directories * (walks - walks // 4))
+
+
+@pytest.mark.parametrize("data", [1, 2, 4, 8])
+@pytest.mark.parametrize(("tables", "directories", "leaves"), [(NATIVE, 1, 1), (NESTED, 3, 2)])
+def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, tables, directories, leaves):
+    l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
+    hits = np.array([[5, 0, 0], [0, 100 * (data - 1), 100]])
+    ways = ways_of_tables(l2, hits, tables)
+    assert hit_rate(ways, directories, leaves) == pytest.approx(
+        hit_rate(l2.ways, directories, leaves + data), abs=0.06
+    )
+
+
+def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_file():
+    l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
+    for unknown in ([[0, 0, 100]], [[0, 0, 0]], np.zeros((0, 3))):
+        assert ways_of_tables(l2, np.array(unknown), NESTED) == 8
+    whole = msgspec.structs.replace(l2, share=1.0)
+    assert ways_of_tables(whole, np.array([[1, 900, 100]]), NATIVE) == 16
+    assert ways_of_tables(l2, np.array([[1, 10**6, 1]]), NATIVE) == 1, "a set holds something"
+
+
+@pytest.mark.parametrize(("host", "ways"), [(None, 5), ([], 8)])  # of 16: 2 of 7 lines, 5 of 10
+def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
+    rng, mapped = np.random.default_rng(5), [(GIB * k, 5 + k) for k in range(1, 60)]
+    trace = build_trace([(0, (GIB * rng.integers(1, 60, 3000)).tolist())])
+    snapshot, small = build_snapshot(mapped, host), small_machine(nested=False)
+    stream = replace(every_touch_walks(trace), hits=np.array([[7, 4 * 3000, 3000]]))
+    space, placement = address_space(snapshot, trace.regions), place(trace, 2, small.nodes)
+    found = []
+    for own, share in ((16, 0.5), (ways, 1.0)):
+        l2 = Cache(bytes=64 * own, ways=own, share=share, cycles=14.0)
+        machine = msgspec.structs.replace(small, l2=l2)
+        found += [reads for _, reads in cache_pass(space, placement, machine, stream)]
+    first, second = found
+    missed = np.bitwise_count(first.missed[:, 1]).sum()
+    assert (first.missed == second.missed).all() and 0 < missed < np.bitwise_count(first.read).sum()
+
+
 def test_a_batch_never_splits_a_chunk():
     trace = build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
     _, batches = passes(build_snapshot([(GIB, 5)]), trace, batch=3)

@@ -153,7 +153,7 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     synthesize(asked, tmp_path / "capture")
     capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
     few = replace(machine.tlb, joins=1, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
-    llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
+    llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=8 << 10, share=1.0)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
     scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
     dram = sum(int(np.bitwise_count(reads.missed[:, -1]).sum()) for _, reads in scenario.reads())

@@ -89,7 +89,8 @@ LINES = 4  # times its ways: lines of a set that all shares of an LLC are ways o
 
 
 class Cache(Strict):
-    """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines.
+    """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines, of an L2
+    where they bring as many lines as data do (`world.cache_pass.ways_of_tables`).
 
     shares  least and most that the share may be, where it is an estimate
     """

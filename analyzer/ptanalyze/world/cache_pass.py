@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import UsageError
-from ..core.machine import Machine, shape
+from ..core.machine import LINE_BYTES, Cache, Machine, shape
 from ..core.process import in_order
-from ..core.trace import Fold, Placement, Reads, Regions, WalkStream, chunk_runs, give_back, read_only
+from ..core.trace import (
+    NO_WALKS,
+    Fold,
+    Placement,
+    Reads,
+    Regions,
+    WalkStream,
+    chunk_runs,
+    give_back,
+    read_only,
+)
 from ..kernels import OWN_CACHES
 from .address_space import AddressSpace
 from .mm_events import invalidations
@@ -153,7 +163,7 @@ def cache_pass(
 
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
-    caches = caches or empty_caches(space, placement, machine)
+    caches = caches or empty_caches(space, placement, machine, stream.hits)
     flush_walk = _flushes(stream, events, begin)
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
@@ -219,7 +229,8 @@ def first_calls(
     space: AddressSpace, placement: Placement, machine: Machine
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-    caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
+    placed = replace(placement, cpu_node=placement.cpu_node[:0])
+    caches = empty_caches(space, placed, machine, NO_WALKS.hits)
     everyone = np.ones(len(placement.cpu_node), np.bool_)
     return Walker(space.regions, placement.cpu_node, trees_of(space), caches, everyone).calls(no_reads())
 
@@ -239,7 +250,26 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) ->
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, missed)
 
 
-def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
+# Lines that a walk to a random page reads beyond L1D: leaf entry and page directory; in a VM those of both
+# tables, and what maps the guest's leaf table.
+NATIVE, NESTED = 2, 5
+
+
+def ways_of_tables(l2: Cache, hits: np.ndarray, tables: int) -> int:
+    """Ways of each set of an L2 that hold page tables: as many of its lines as they bring (ADR 41).
+
+    hits    int64[cpus, 3] as WalkStream.hits; what misses the first level of the TLB brings a line of data
+    tables  lines that a walk brings, and of data where no hit of a TLB is known
+    """
+    first, second, walks = hits.sum(axis=0).tolist()
+    data = (second + walks) / walks if walks and first + second else tables
+    share = l2.share * tables / (l2.share * tables + (1 - l2.share) * data)
+    return max(round(l2.ways * share), 1)
+
+
+def empty_caches(
+    space: AddressSpace, placement: Placement, machine: Machine, hits: np.ndarray
+) -> "walker.Caches":
     """Paging-structure caches of each CPU, and what its data caches and LLCs hold of page tables."""
     from ..kernels import walker
     from ..kernels.lru import row_bank
@@ -248,13 +278,15 @@ def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) ->
     nested = 0 if space.native else cpus
     own, l1d, l2 = machine.walk_caches, machine.l1d, machine.l2
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
+    tables = ways_of_tables(l2, hits, NESTED if nested else NATIVE)
+    second = max(l2.bytes // (LINE_BYTES * l2.ways), 1), tables
     sets, ways = machine.llc.stacks
     every, more = ways[-1]
     return walker.Caches(
         row_bank(cpus, by_level),
         row_bank(nested, by_level),
         row_bank(nested, [shape(own.nested)]),
-        row_bank(cpus, [l1d and (l1d.lines // l1d.ways, l1d.ways), (l2.lines // l2.ways, l2.ways)]),
+        row_bank(cpus, [l1d and (l1d.lines // l1d.ways, l1d.ways), second]),
         row_bank(nodes, [(sets, every + (more > 0))]),
         np.array(ways, np.int64),
     )

@@ -215,7 +215,7 @@ class Scenario(TracedProgram):
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""
-        return empty_caches(self.space, self.placement, self.machine)
+        return empty_caches(self.space, self.placement, self.machine, self.stream.hits)
 
     def reads(self, batch: int = 1 << 18, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, run each time.
