@@ -96,7 +96,8 @@ def command(
             from .blocks import Blocks
 
             blocks = Blocks(stack, pid, least / 100, memory, pause / 1000)
-            for line in back(blocks) if undo else change(blocks, dry_run, seconds, top):
+            asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
+            for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)
         return
     from .mappings import huge_pages
@@ -121,17 +122,28 @@ def process_of(words: str, asked: bool) -> int | None:
     return pt.options.pid(words) if numbers or asked or pt.live.named(words) else None
 
 
-def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None) -> Iterator[str]:
-    """What is made huge, or would be: lines."""
-    from .blocks import HUGE, PAGE, undone
-    from .mappings import accessed
+def given(option: click.Parameter, value: Any) -> str:
+    """An option of a plan, as it is typed again to carry it out; "" for --dry-run."""
+    as_typed = {"seconds": "{:g}s".format, "memory": pt.errors.show_size}.get(option.name or "", str)
+    return "" if option.name == "dry_run" else f" {option.opts[0]} {as_typed(value)}"
+
+
+def change(
+    blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: str
+) -> Iterator[str]:
+    """What is made huge, or would be: lines. asked: the options given, for the next step."""
+    from .blocks import HUGE, PAGE, record_of, to_undo, undone
+    from .mappings import accessed, half_of
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
-    if seconds is not None and len(chosen):
-        warmth = accessed(blocks.pid, blocks.address, max(round(seconds), 1))
-        chosen = chosen[np.argsort(-warmth[chosen], kind="stable")]
-        half = 1 + int(np.searchsorted(np.cumsum(warmth[chosen]), warmth[chosen].sum() / 2))
-        order = f"by accessed bits: half of the accessed pages are in the first {half:,}"
+    if not len(chosen):
+        way = f"; undo with: {to_undo(blocks.pid)}" if record_of(blocks) else ", as found"
+        yield f"{pt.live.called(blocks.pid)}: all {len(blocks.address):,} filled blocks are huge{way}"
+        return
+    if seconds is not None:
+        halves = accessed(blocks.pid, blocks.address, max(round(seconds), 1))[:, chosen]
+        chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
+        order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"
     chosen = chosen[:top]
     words = pt.errors.size_in_words
     yield (
@@ -145,27 +157,29 @@ def change(blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None
             name, adds = area.name or "anonymous", words(PAGE * int(blocks.holes[mine].sum()))
             size = words(HUGE * len(mine))
             yield f"{area.start:<14x} {name[:20]:20} {len(mine):,} blocks, {size}, {adds} more"
-    program = f"sudo {pt.errors.this_program()} hugepages {blocks.pid}"
     if dry_run:
         yield from left_and_refused(blocks)
-        yield f"nothing was changed; next: {program} --yes"
+        yield f"nothing was changed; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}"
         return
     try:
         with undone(blocks, kept=True):
             made = blocks.collapse(chosen)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; {blocks.state()}") from None
-    yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory, which stays"
+    yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory"
     yield from left_and_refused(blocks)
-    yield f"as found again: {program} --undo"
+    yield f"undo with: {to_undo(blocks.pid)}"
 
 
 def back(blocks: Blocks) -> Iterator[str]:
     from .blocks import undo
 
+    before = blocks.huge()
     wrong = undo(blocks)
+    after = blocks.huge()
+    small, huge = (f"{np.count_nonzero(x):,} blocks" for x in (before & ~after, after & ~before))
     if not wrong:
-        yield f"{pt.live.called(blocks.pid)}: as found"
+        yield f"{pt.live.called(blocks.pid)}: as found: {small} are small again, {huge} huge again"
     yield from left_and_refused(blocks)
     if wrong:
         raise pt.errors.PartialDataError(

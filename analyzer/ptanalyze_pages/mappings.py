@@ -117,7 +117,7 @@ def _promoted(scenario: pt.scenario.Scenario, shaped: pt.scenario.Scenario) -> t
 
 
 def accessed(pid: int, address: np.ndarray, seconds: int) -> np.ndarray:
-    """float64[B]: pages of each block (int64[B], ascending) that a window of 1 to 4 ms finds accessed.
+    """float64[2, B]: accesses of each block (int64[B], ascending) per time, in every second sample each.
 
     From accessed bits: few enough distinct pages that each stands for a TLB miss or so. Errors as of
     `record -p`.
@@ -127,9 +127,41 @@ def accessed(pid: int, address: np.ndarray, seconds: int) -> np.ndarray:
         if isinstance(outcome, Exception):
             raise outcome
         _, records = pt.formats.heat.read_records(place / "bits")
-    leaf = records[records["level"] == 1]
-    pages = np.unpackbits(leaf["word"].view(np.uint8), axis=1).sum(1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(address, leaf["base"].astype(np.int64)), len(address) - 1)
-    mine = address[at] == leaf["base"].astype(np.int64)
-    windows = int(np.count_nonzero(records["level"] == 0))
-    return np.bincount(at[mine], pages[mine], len(address)) / max(windows, 1)
+    return rates(records, address)
+
+
+def rates(records: np.ndarray, address: np.ndarray) -> np.ndarray:
+    """The numbers of `accessed`, of the records of a sampling.
+
+    Bits are cleared in the order of addresses, which takes longer than a sample: the first blocks have had
+    30 ms where the last have 4. So each reading counts by the process's own time since its table was cleared,
+    and k of 512 pages stand for -512 ln(1 - k / 512) random accesses. A table without any accessed bit has no
+    record: its time is that of its neighbours.
+    """
+    every, begin = np.arange(len(address)), np.intp(0)
+    found, took = np.zeros((2, len(address))), np.zeros((2, len(address)))
+    for end in np.flatnonzero(records["level"] == pt.formats.heat.ENDS):
+        half, part = int(records["word"][end][pt.formats.heat.ROUND]) % 2, records[begin:end]
+        begin, base = end + 1, part["base"].astype(np.int64)
+        at = np.minimum(np.searchsorted(address, base), len(address) - 1)
+        mine = (part["level"] == 1) & (part["window"] > 0) & (address[at] == base)
+        if mine.any():
+            pages = np.unpackbits(part["word"][mine].view(np.uint8), axis=1).sum(1, dtype=np.int64)
+            random = -512 * np.log1p(-np.minimum(pages, 511.5) / 512)
+            found[half] += np.bincount(at[mine], random, len(address))
+            time = part["cpu" if part["cpu"][mine].all() else "window"][mine]
+            took[half] += np.interp(every, at[mine], time.astype(float))
+    return found / np.maximum(took, 1)
+
+
+def half_of(halves: np.ndarray) -> int:
+    """How many blocks take half of the accesses.
+
+    halves  as of `accessed`: those that one finds hottest count by the other, as chance alone makes some
+            blocks of a uniform use hot
+    """
+    counts = []
+    for first, other in (halves, halves[::-1]):
+        sums = np.cumsum(other[np.argsort(-first, kind="stable")])
+        counts.append(1 + int(np.searchsorted(sums, sums[-1] / 2)))
+    return round(sum(counts) / 2)

@@ -247,9 +247,17 @@ def test_command_undoes_at_its_end_or_later(program):
 def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
     with running(program, 1) as one:
         pid = str(one.pid)
-        for words, there in ("", 0), ("--yes --top 3", 3), ("--yes --for 1s", 4), ("--undo", 0):
+        for words, there, said in (
+            ("--top 3 --memory 64M --for 1s --least 90", 0, "--yes --for 1s --top 3 --least 90 --memory 64M"),
+            ("--yes --top 3", 3, f"{pid} --undo"),
+            ("--yes --for 1s", 4, "made huge      1 blocks"),
+            ("", 4, f"hugepages {pid} --undo"),
+            ("--undo", 0, "4 blocks are small again, 0 blocks huge again"),
+        ):
             assert run(["hugepages", pid, *words.split()]) == 0
             assert sum(huge_areas(one.pid).values()) == there * HUGE and one.added()
+            assert said in capsys.readouterr().out
+        assert run(["hugepages", pid]) == 0
         assert "4 blocks: locked" in capsys.readouterr().out
         assert run(["hugepages", pid, "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
         assert run(["hugepages", "lookup", "--yes"]) == 2
@@ -274,6 +282,16 @@ def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
         assert run(["hugepages", *words]) == 2
     with running(shutil.copy(program, tmp_path / "lookup")):
         assert run(["hugepages", "lookup"]) == 0
+
+
+def test_memory_of_filled_holes_goes_with_an_undo(areas):
+    """From Linux 6.12 on: a split gives pages of zeros back (commit b1f202060afe)."""
+    before = rss(areas.pid)
+    assert run(["hugepages", str(areas.pid), "--yes", "--least", "40"]) == 0
+    assert rss(areas.pid) >= before + 2 * HUGE
+    assert run(["hugepages", str(areas.pid), "--undo"]) == 0 and not huge_areas(areas.pid)
+    newer = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 12)
+    assert rss(areas.pid) < before + (1 if newer else 3) * HUGE and areas.added() == 0
 
 
 def test_memory_shared_after_a_fork_is_left_alone(program):

@@ -27,14 +27,15 @@ from ptanalyze.analysis.whatif import replay, replay_snapshot
 from ptanalyze.core.columns import CAREFUL, GONE, message
 from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
+from ptanalyze.formats.heat import ENDS, RECORD_DTYPE, ROUND
 from ptanalyze.policies import plan_for
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
 from ptanalyze.world.scenario import Scenario, untouched
 from ptanalyze.world.trees import overlap, within
 from ptanalyze_pages.hugepages_command import view
+from ptanalyze_pages.mappings import half_of, line_to_type, rates, walks_by_vma
 from ptanalyze_pages.mappings import huge_pages as huge_pages_of
-from ptanalyze_pages.mappings import line_to_type, walks_by_vma
 from ptanalyze_synth.capture import synth
 from replay_cases import COSTS, cases, scenario_of
 from replay_cases import ask as ask_of
@@ -545,3 +546,41 @@ def test_lines_are_those_of_mappings_that_save_what_is_worth_typing(walks):
     assert first.lines[0] == str(message("hugepages", "best", name="/x", start=0x200000, share=share))
     assert bool(last.lines) == (walks == 200)
     assert not last.lines or "200000" in str(last.lines[0])
+
+
+# Which blocks are accessed most, from accessed bits that are cleared in the order of addresses.
+
+
+def readings(rates, rounds, seed=1):
+    """Records of a sampling: blocks accessed at random at `rates` per ms, the first cleared 30 ms earlier."""
+    chance, records = np.random.default_rng(seed), []
+    windows = np.linspace(34, 4, len(rates))
+    for turn in range(rounds):
+        for block, (rate, window) in enumerate(zip(rates, windows, strict=True)):
+            pages = np.unique(chance.integers(0, 512, chance.poisson(rate * window)))
+            bits = np.zeros(512, np.uint8)
+            bits[pages] = 1
+            if len(pages):
+                at = (block << 21, 1, int(window * 1e4), int(window * 1e6))
+                records.append((*at, np.packbits(bits).view(np.uint64)))
+        words = np.zeros(8, np.uint64)
+        words[ROUND] = turn
+        records.append((0, ENDS, 0, 0, words))
+    return np.array(records, RECORD_DTYPE)
+
+
+def test_accesses_are_counted_by_the_time_since_a_table_was_cleared():
+    expected = np.repeat([6.0, 1.0, 12.0], 40)
+    found = rates(readings(expected, 40), np.arange(120) << 21).sum(0) / 2 * 1e4
+    for part in np.split(np.arange(120), 3):
+        assert found[part].mean() == pytest.approx(expected[part].mean(), rel=0.05)
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(6.0, 30), (0.2, 4)])
+def test_half_of_a_uniform_use_is_in_half_of_the_blocks(rate, rounds):
+    """However few samples there are; a hot tenth that takes all is told from that."""
+    address = np.arange(256) << 21
+    halves = [half_of(rates(readings([rate] * 256, rounds, seed), address)) for seed in range(8)]
+    assert np.mean(halves) == pytest.approx(128, abs=10)
+    hot = [50 * rate] * 25 + [rate / 50] * 231
+    assert half_of(rates(readings(hot, rounds), address)) == pytest.approx(13, abs=3)
