@@ -157,7 +157,9 @@ class Samples:
         if self.gone:
             what["gone"] = self.gone
         total = sum(self.levels.values())
-        shares = [f"{name} {count / total:.0%}" for name, count in self.levels.most_common(SAID_LEVELS)]
+        shares = [
+            f"{name} {100 * count / total:.0f} %" for name, count in self.levels.most_common(SAID_LEVELS)
+        ]
         return what | ({"data_from": ", ".join(shares)} if shares else {})
 
 

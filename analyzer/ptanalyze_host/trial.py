@@ -380,7 +380,7 @@ def wait_for_migration(pid: int, near: int, far: int) -> None:
     while (data := shares(leaf_tables(pid), near, far)[1]) < SETTLED:
         if time.monotonic() > end or not pt.live.alive(pid):
             raise pt.errors.PartialDataError(
-                f"PID {pid}: {data:.0%} of its data are on node {near} after {TO_SETTLE:.0f} s; "
+                f"PID {pid}: {100 * data:.0f} % of its data are on node {near} after {TO_SETTLE:.0f} s; "
                 "the rest is shared, locked, or does not fit there"
             )
         time.sleep(LOOK)
@@ -390,6 +390,6 @@ def line_of(one: Window, near: int, far: int) -> str:
     speed = f"{one.rate:,.0f} per second" if one.rate >= 1 else f"{1 / one.rate:,.2f} s"
     nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(one.by_node[:-1]))
     return (
-        f"tables {'far ' if one.far else 'near'}: leaf tables {nodes} ({one.tables:.1%} of entries on node "
-        f"{far}); data {one.data:.1%} on node {near}; {speed}"
+        f"tables {'far ' if one.far else 'near'}: leaf tables {nodes} ({100 * one.tables:.1f} % of entries on "
+        f"node {far}); data {100 * one.data:.1f} % on node {near}; {speed}"
     )

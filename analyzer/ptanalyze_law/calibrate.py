@@ -202,7 +202,7 @@ def _beyond_walks(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun, alone: 
     if lost == float("inf"):
         assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
         yield (
-            f"cycles grow by {remote.cycles / local.cycles - 1:.0%}, walk cycles by "
+            f"cycles grow by {100 * (remote.cycles / local.cycles - 1):.0f} %, walk cycles by "
             f"{remote.walk - local.walk:.4g}: something else slowed the run too"
         )
     elif lost is not None:
@@ -399,7 +399,7 @@ def fragmented(run: pt.law.MeasuredRun) -> str:
     took 1.0 to 2.4 times as long as repaired ones, whatever their walk cycles.
     """
     if run.huge_walks is not None and FEW < run.huge_walks < 1 - FEW:
-        return f"{run.huge_walks:.0%} of its walks end at 2 MiB pages, the others at 4 KiB pages"
+        return f"{100 * run.huge_walks:.0f} % of its walks end at 2 MiB pages, the others at 4 KiB pages"
     if in_the_host(run) and run.walk and run.cycles and run.walk >= run.cycles:
         return "it has 2 MiB pages in the host, and walks all of the time as if they were of 4 KiB"
     return ""
@@ -408,7 +408,7 @@ def fragmented(run: pt.law.MeasuredRun) -> str:
 def signs(run: pt.law.MeasuredRun) -> str:
     """A sentence: how a run shows 2 MiB pages, and what follows; "" where it does not."""
     if run.huge_walks is not None and run.huge_walks > FEW:
-        sign = f"{run.huge_walks:.0%} of its walks end at 2 MiB pages"
+        sign = f"{100 * run.huge_walks:.0f} % of its walks end at 2 MiB pages"
     elif in_the_host(run) and run.gpt and run.ept:
         sign = (
             f"ePT walk cycles are {run.ept / run.gpt:.2f} times the gPT's, with 4 KiB pages about 1 or more"
@@ -605,7 +605,7 @@ def _measured(local: pt.law.MeasuredRun) -> str:
     shown = f"{', '.join(what for what, value in known if value is not None)} of the local run"
     if local.from_memory is None:
         return shown
-    return f"{shown}; memory served {local.from_memory:.0%} of the entries that its walks read"
+    return f"{shown}; memory served {100 * local.from_memory:.0f} % of the entries that its walks read"
 
 
 def _known(name: str | None, remote: pt.law.MeasuredRun | None) -> pt.law.Placement | None:

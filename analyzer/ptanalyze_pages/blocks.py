@@ -145,7 +145,9 @@ class Blocks:
                 blocks = np.arange(at, min(at + READ, end), HUGE)
                 own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
                 unfilled = (own < least * SLOTS) & ~doubt.any(1)
-                self.left[f"filled to less than {least:.0%}"] += int((unfilled & (missing < SLOTS)).sum())
+                self.left[f"filled to less than {100 * least:.0f} %"] += int(
+                    (unfilled & (missing < SLOTS)).sum()
+                )
                 for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
                     self.left[name] += int(doubtful.sum())
                 kept = ~unfilled & ~doubt.any(1) & (own > 0)

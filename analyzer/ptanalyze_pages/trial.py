@@ -233,7 +233,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
             pair_of = f"pair {len(rates['huge'])}: {huge:,.6g} with {done.made[-1]:,} blocks huge"
             how.say(f"{pair_of}, {split:,.6g} with small ones ({meter.unit})")
         if done.precise(how.precision):
-            done.ended = f"the range is narrow enough (--precision {how.precision:.1%})"
+            done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
             break
         if time.monotonic() > began + 2 * how.limit:
             break

@@ -109,7 +109,7 @@ def test_filled_private_blocks_alone_are_changed(areas):
         assert not pages.was_huge.any() and not pages.holes.any()
         assert pages.left["locked"] == pages.left["MADV_NOHUGEPAGE"] == BLOCKS
         assert pages.left["shared with another process"] == BLOCKS
-        assert pages.left["filled to less than 90%"] == BLOCKS
+        assert pages.left["filled to less than 90 %"] == BLOCKS
         assert pages.collapse(pages.all()) == BLOCKS and not pages.refused
         assert huge_areas(areas.pid) == {areas.at["full"]: AREA} and pages.shares()[0] == AREA
         assert areas.added() == 0

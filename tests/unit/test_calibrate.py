@@ -311,8 +311,8 @@ def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
         (Run(1300.0, 250.0, 900.0), "LR", "gpt: local in both runs, yet its walk cycles change by -29%"),
         (Run(1900.0, 550.0, 600.0), "RR", "something else slowed the run too"),
         (Run(1900.0, 351.0, 401.0), "RR", "cycles grow 450.00 times as much"),
-        (Run(1900.0, 350.0, 400.0), "RR", "cycles grow by 90%, walk cycles by 0: something else slowed"),
-        (Run(1900.0, 340.0, 400.0), "LR", "cycles grow by 90%, walk cycles by -10: something else slowed"),
+        (Run(1900.0, 350.0, 400.0), "RR", "cycles grow by 90 %, walk cycles by 0: something else slowed"),
+        (Run(1900.0, 340.0, 400.0), "LR", "cycles grow by 90 %, walk cycles by -10: something else slowed"),
         (Run(1100.0, 351.0, 401.0), "RR", "ept: remote, yet"),
     ],
 )
@@ -371,7 +371,7 @@ def test_huge_pages_in_the_host_leave_the_waiting_to_the_gpt():
     ("run", "why"),
     [
         (Run(10.0, 4.0, 1.6), "ePT walk cycles are 0.40 times the gPT's"),
-        (Run(10.0, 4.0, 4.0, huge_walks=0.95), "95% of its walks end at 2 MiB pages"),
+        (Run(10.0, 4.0, 4.0, huge_walks=0.95), "95 % of its walks end at 2 MiB pages"),
     ],
 )
 def test_huge_pages_are_known_from_the_counters_and_leave_everything_open(run, why):
@@ -384,7 +384,7 @@ def test_huge_pages_are_known_from_the_counters_and_leave_everything_open(run, w
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        (Run(10.0, 4.0, 4.0, huge_walks=0.4), "40% of its walks end at 2 MiB pages, the others"),
+        (Run(10.0, 4.0, 4.0, huge_walks=0.4), "40 % of its walks end at 2 MiB pages, the others"),
         (Run(10.0, 8.0, 4.0, cpus=1.0), "walks all of the time as if they were of 4 KiB"),
     ],
 )

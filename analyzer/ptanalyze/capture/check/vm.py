@@ -152,7 +152,11 @@ def check_live(host: HostDump, pid: int) -> Iterator[Check]:
         return
     doubtful = wrong[GONE] + wrong[MOVED]
     verdict = OK if not doubtful else PARTIAL if doubtful <= STALE * total else FAILED
-    why = f"differ; {STALE:.0%} at most may have changed since: dump again with --stop" if doubtful else ""
+    why = (
+        f"differ; {100 * STALE:.0f} % at most may have changed since: dump again with --stop"
+        if doubtful
+        else ""
+    )
     yield Check("live: pages as in pagemap", total, sum(wrong.values()), verdict, why)
     for reason, count in wrong.items():
         if count:

@@ -133,7 +133,7 @@ def refuse_strangers(file: Path, fit: Fit) -> None:
                 file,
                 f"guest {what} that the host does not map",
                 f"{share.missing} of {share.frames}",
-                f"{share.outside} lie outside every memory slot; more than {limit:.0%}: {way_out}",
+                f"{share.outside} lie outside every memory slot; more than {100 * limit:.0f} %: {way_out}",
             )
 
 
