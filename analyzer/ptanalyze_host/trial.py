@@ -389,7 +389,8 @@ def wait_for_migration(pid: int, near: int, far: int) -> None:
 def line_of(one: Window, near: int, far: int) -> str:
     speed = f"{one.rate:,.0f} per second" if one.rate >= 1 else f"{1 / one.rate:,.2f} s"
     nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(one.by_node[:-1]))
+    whose = "far " if one.far else "near"
     return (
-        f"tables {'far ' if one.far else 'near'}: leaf tables {nodes} ({100 * one.tables:.1f} % of entries on "
-        f"node {far}); data {100 * one.data:.1f} % on node {near}; {speed}"
+        f"tables {whose}: leaf tables {nodes} ({100 * one.tables:.1f} % of entries on node {far}); "
+        f"data {100 * one.data:.1f} % on node {near}; {speed}"
     )

@@ -106,7 +106,7 @@ def price(
     traced = law
     if base.run == WARM:
         traced = Law(base, machine, TRACED, costs, contended[:1], known, native, law)
-    assumed = assumptions(costs, contended, known, bool(np.all(base.instructions)), native)
+    assumed = assumptions(costs, contended, known, law if np.all(base.instructions) else None, native)
     sampled = measured if isinstance(measured, Sampled) else None
     pricing = Pricing(base, law, traced, costs, sampled, assumed, provenance or {})
     first = pricing.row(base, None)
@@ -272,7 +272,7 @@ class Law:
         else:
             local = base.classes[run].sum() * machine.latency_cycles().diagonal().mean()
             self.outside = executed * self.second + self.waits * local
-            dram = max(base.beyond[1], base.data_in_dram)
+            self.beyond = dram = max(base.beyond[1], base.data_in_dram)
             cached = max(base.beyond[0] - dram, 0.0) * machine.llc.cycles * base.classes[run].sum()
             self.fewest, self.data = executed * costs.cycles_per_instruction.low, dram * local + cached
             self.walkers = machine.walkers / (1 + (base.cpus > machine.cpus_per_node / 2))
@@ -578,10 +578,10 @@ def assumptions(
     costs: Costs,
     contended: Sequence[bool],
     measured: Calibration | Pages | None,
-    timed: bool,
+    law: Law | None,
     native: tuple[Interval, float] | None,
 ) -> str:
-    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
+    """One line: assumptions of the run-time estimate; where there is none (no `law`), of the cycles."""
     latencies = "idle to loaded" if len(contended) > 1 else "contended" if contended[0] else "idle"
     taken, e = message("assumed", "taken", latencies=latencies, costs=costs.name), costs.exposed
     if isinstance(measured, Pages):
@@ -595,9 +595,10 @@ def assumptions(
             "at": f"at {calibration.at}" if calibration.at else "placed as under the baseline",
         }
         return str(message("assumed", "calibrated", taken=taken, **numbers))
-    if not timed:
+    if law is None:
         return str(taken)
     if native is not None:
         return str(message("assumed", "timed", e=e, cycles=native[0], taken=taken))
     cpi, data = costs.cycles_per_instruction, costs.data_exposed
-    return str(message("assumed", "priced", e=e, cpi=cpi, data=data, taken=taken))
+    bounds = {"walkers": law.walkers, "beyond": law.beyond}
+    return str(message("assumed", "priced", e=e, cpi=cpi, data=data, taken=taken, **bounds))
