@@ -113,7 +113,7 @@ def test_the_text_of_older_kernels_is_read(tmp_path):
 def test_where_data_came_from_comes_along(tmp_path):
     imported(misses(LOAD_LATENCY + IBS_SOURCE), tmp_path)
     said = load(tmp_path / "made").manifest.provenance
-    assert said["data_from"] == "Local RAM or RAM 33%, L3 33%, L2 33%"
+    assert said["data_from"] == "Local RAM or RAM 33 %, L3 33 %, L2 33 %"
     assert describe(load(tmp_path / "made"))["capture"]["data_from"] == said["data_from"]
 
 
