@@ -182,10 +182,22 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
         assert is_one_line(ran, 2)
 
 
-def test_the_next_line_counts_what_calibrate_reads(pt, sample):
-    typed = pt("whatif", sample, "-p", "mitosis").out.partition("perf stat ")[2].partition("./app")[0]
-    events = ",".join(part.split()[0] for part in typed.split("-e ")[1:]).split(",")
-    assert sorted(event.removesuffix(":u") for event in events) == sorted(["cycles", *PENDING, EPT, ELAPSED])
+@pytest.mark.parametrize(
+    ("cpu", "native", "nested"),
+    [("skylake", [], [EPT]), ("sapphire_rapids", [], None), ("haswell", None, None), ("", None, None)],
+)
+def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
+    pt, sample, vm_sample, tmp_path, monkeypatch, cpu, native, nested
+):
+    (tmp_path / "pmu_name").write_text(cpu)
+    monkeypatch.setattr("ptanalyze.show.whatif.PMU_NAME", tmp_path / "pmu_name")
+    for capture, more in ((sample, native), (vm_sample, nested)):
+        out = pt("whatif", capture, "-p", "mitosis").out
+        typed = out.partition("perf stat ")[2].partition("./app")[0]
+        events = ",".join(part.split()[0] for part in typed.split("-e ")[1:]).split(",") if typed else []
+        expected = [] if more is None else ["cycles", *PENDING, *more, ELAPSED]
+        assert sorted(event.removesuffix(":u") for event in events) == sorted(expected)
+        assert ("--native" in out) == bool(typed and capture is sample)
 
 
 def test_advice_ranks_and_ends_in_a_sentence(pt, sample):

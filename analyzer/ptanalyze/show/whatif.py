@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isinf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -197,10 +198,23 @@ def earned(row: Mapping[str, Any]) -> str:
     return show_duration(seconds) if when == "later" and seconds else when
 
 
+# CPUs whose events have these names (arch/x86/events/intel/core.c); most VMs have none.
+PMU_NAME = Path("/sys/devices/cpu/caps/pmu_name")
+COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT
+COUNT_WALKS = (*COUNT_NESTED, "icelake", "sapphire_rapids", "granite_rapids")
 COUNT = (
-    "perf stat -x, -o counts.csv -e cycles:u,ept.walk_pending:u,duration_time \\\n"
+    "perf stat -x, -o counts.csv -e cycles:u,{nested}duration_time \\\n"
     "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
 )
+
+
+def count_walks(nested: bool) -> dict[str, str]:
+    """{step: line} that counts walk cycles on this CPU and takes them; empty where it would count none."""
+    cpu = PMU_NAME.read_text().strip() if PMU_NAME.exists() else ""
+    if cpu not in (COUNT_NESTED if nested else COUNT_WALKS):
+        return {}
+    taken = f"{program()} calibrate --local counts.csv{'' if nested else ' --native'} -o counts.toml"
+    return {"narrower": COUNT.format(nested="ept.walk_pending:u," if nested else ""), "counted": taken}
 
 
 def further(
@@ -223,7 +237,7 @@ def further(
     if capture is None:
         steps["own"] = f"sudo {this_program()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
-        steps |= {"narrower": COUNT, "counted": f"{this} calibrate --local counts.csv -o counts.toml"}
+        steps |= count_walks(nested=base.pages["host"] > 0)
     return next_steps({str(message("next", code)): line for code, line in steps.items()})
 
 
