@@ -149,8 +149,8 @@ def rates(records: np.ndarray, address: np.ndarray) -> np.ndarray:
             pages = np.unpackbits(part["word"][mine].view(np.uint8), axis=1).sum(1, dtype=np.int64)
             random = -512 * np.log1p(-np.minimum(pages, 511.5) / 512)
             found[half] += np.bincount(at[mine], random, len(address))
-            time = part["cpu" if part["cpu"][mine].all() else "window"][mine]
-            took[half] += np.interp(every, at[mine], time.astype(float))
+            used = pt.formats.heat.CPU_NS * part["cpu"][mine].astype(float)
+            took[half] += np.interp(every, at[mine], used if used.all() else part["window"][mine])
     return found / np.maximum(took, 1)
 
 

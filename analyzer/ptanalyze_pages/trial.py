@@ -158,10 +158,10 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(
             f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {were:,} of them huge; it is never stopped"
         )
-        how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         must_work(pid, how.seconds)
         meter = meter_of(stack, pid, figure)
         done = Measured(meter.name, blocks=blocks)
+        how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
             with undone(blocks):
@@ -212,8 +212,8 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     began, rates = time.monotonic(), done.rates
     each, pair = how.limit / 6, 2 * (SETTLE + how.seconds)
     how.say(
-        f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.3g} s, done in about "
-        f"{how.limit + 3 * how.seconds:.3g} s"
+        f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.0f} s, done in about "
+        f"{how.limit + 3 * how.seconds:.0f} s"
     )
     several(blocks, meter, done, "found", how.seconds, each)
     how.say(f"making {len(blocks.address):,} blocks huge, and small again")

@@ -254,7 +254,7 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         (done.gain, "huge pages", found, pairs),
         (done.huge_over_split, "huge pages", split, pairs),
         (done.contiguous, "contiguous frames", "pages as found", once),
-        (again, "check at the end (1 expected): as found again", split, later),
+        (again, "check at the end, as found again (1 expected)", split, later),
     )
     lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
     lines.append(f"figure         {done.figure}; {done.ended}")

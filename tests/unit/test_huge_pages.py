@@ -571,7 +571,7 @@ def readings(rates, rounds, seed=1):
 
 def test_accesses_are_counted_by_the_time_since_a_table_was_cleared():
     expected = np.repeat([6.0, 1.0, 12.0], 40)
-    found = rates(readings(expected, 40), np.arange(120) << 21).sum(0) / 2 * 1e4
+    found = rates(readings(expected, 40), np.arange(120) << 21).sum(0) / 2 * 1e6
     for part in np.split(np.arange(120), 3):
         assert found[part].mean() == pytest.approx(expected[part].mean(), rel=0.05)
 
