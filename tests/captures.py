@@ -13,6 +13,7 @@ from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.safe_files import open_inside
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.cost.law import PageTrial
@@ -54,6 +55,12 @@ def touched(log):
             for _, _, start, length, step in lines
         ]
     )
+
+
+def contents(path):
+    """Bytes of a file of a capture, which may be packed."""
+    with open_inside(path) as file:
+        return file.read()
 
 
 # Copies of captures with the beginning of their trace, for tests of commands and not of numbers.

@@ -12,4 +12,5 @@ cc -O2 -Wall -pthread -I"$root/pintool" -o "$program/lookup" "$here/lookup.c"
 rm -rf "$out"
 PATH="$program:$root/.venv/bin:$PATH"
 ptanalyze record -o "$out" --roi-marker -- lookup
+xz -9e "$out"/gpt.entries "$out"/trace.ptt    # as they are in the repository; commands read both
 ptanalyze check "$out"

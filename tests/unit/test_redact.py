@@ -16,7 +16,7 @@ from test_replay import both_runs, equal
 from test_vm import VA, host_dump, write_both
 from test_walker import passes
 
-from captures import TRIAL, without_calls_outside
+from captures import TRIAL, contents, without_calls_outside
 from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup, open_replay_capture
@@ -250,7 +250,7 @@ def test_no_byte_of_a_shared_trace_is_of_its_secrets(tmp_path, sample):
     secret = b"grace.hopper@example"
     source = shutil.copytree(sample[0].directory, tmp_path / "s", ignore=shutil.ignore_patterns(".cache"))
     path = source / "trace.ptt"
-    content = bytearray(path.read_bytes())
+    content = bytearray(contents(path))
     header = np.frombuffer(bytes(content[:HEADER_BYTES]), HEADER_DTYPE).copy()
     for name in ("command", "rules"):
         header[name] = secret

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and what is believed of files that others can write."""
 
 import fcntl
+import lzma
 import os
 import resource
 import shutil
@@ -18,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from needs import needs_root
-from ptanalyze import classify
-from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze import classify, synth
+from ptanalyze.core import safe_files
+from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.safe_files import (
     NAME,
     crc_of,
     crc_of_zeros,
+    open_inside,
     own_directory,
     remove_unfinished,
     temporary_directory,
@@ -31,7 +34,7 @@ from ptanalyze.core.safe_files import (
 )
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.record import copy_private, new_capture, seal
+from ptanalyze.formats.record import copy_private, damaged_files, new_capture, read_manifest, seal
 from ptanalyze.formats.trace import INDEX
 from ptanalyze.world.stream_store import Writer, kept, trim
 from ptanalyze_papers.bench import bench
@@ -401,3 +404,59 @@ def test_a_tebibyte_of_nothing_is_not_read(tmp_path):
     with open(path, "rb") as file:
         assert crc_of(file) == crc_of_zeros((1 << 40) - 1, zlib.crc32(b"x"))
     assert time.process_time() - before < 5, "reading it takes minutes"
+
+
+# Files of a capture may be packed by xz: what reads them sees what they hold.
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """A capture of which the two large files are packed, and the same as it was."""
+    whole = synth(tmp_path / "whole", "16M", accesses=1500, init_trace=False).directory
+    small = shutil.copytree(whole, tmp_path / "small", ignore=shutil.ignore_patterns(".cache"))
+    for name in ("gpt.entries", "trace.ptt"):
+        (small / f"{name}.xz").write_bytes(lzma.compress((small / name).read_bytes()))
+        (small / name).unlink()
+    return small, whole
+
+
+def test_a_packed_capture_is_what_it_was(packed, tmp_path):
+    small, whole = packed
+    small_trace, trace = load(small).trace, load(whole).trace
+    entries = [load(of).snapshot.guest.entries for of in packed]
+    assert np.array_equal(*entries)
+    assert np.array_equal(small_trace.chunks, trace.chunks) and not [
+        *damaged_files(small, read_manifest(small))
+    ]
+    sealed = read_manifest(small).files
+    seal(small, "process", {})
+    assert read_manifest(small).files == sealed
+
+
+def test_two_openings_of_a_packed_file_have_each_their_place(packed):
+    path = packed[0] / "trace.ptt"
+    with open_inside(path) as one, open_inside(path) as other:
+        first = one.read(8)
+        assert first == other.read(8) == (packed[1] / "trace.ptt").read_bytes()[:8] and one.tell() == 8
+
+
+@pytest.mark.parametrize("harm", ["cut", "foreign", "flipped", "large", "link"])
+def test_a_packed_file_that_is_damaged_or_too_large_is_refused_in_one_line(packed, monkeypatch, harm):
+    path = packed[0] / "trace.ptt.xz"
+    content = bytearray(path.read_bytes())
+    if harm == "large":
+        monkeypatch.setattr(safe_files, "MOST_UNPACKED", 1 << 12)
+    elif harm == "link":
+        path.unlink()
+        path.symlink_to(packed[1] / "trace.ptt")
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes({"cut": content[:-40], "foreign": b"no xz", "flipped": content}[harm])
+    safe_files._unpacked.cache_clear()
+    with pytest.raises(CaptureError, match=r"(trace\.ptt|gpt\.entries)\.xz"):
+        _ = load(packed[0]).trace
+
+
+def test_the_bundled_captures_take_no_more_than_10_mb():
+    held = [path.stat().st_size for path in bundled("samples").rglob("*") if ".cache" not in path.parts]
+    assert sum(held) < 10 << 20

@@ -357,7 +357,7 @@ def test_a_host_s_dump_alone_is_no_capture_and_import_says_what_makes_one(form, 
     """What the ptdump tool wrote of a VM from its host, unsealed: only join puts the guest's tables to it."""
     host, sample = tmp_path / "host", bundled("samples") / "vm-numa-visible"
     host.mkdir()
-    for name in ("ept.tables", "ept.entries", "maps", "vm.json"):
+    for name in ("ept.tables", "ept.entries.xz", "maps", "vm.json"):
         shutil.copy(sample / name, host)
     with pytest.raises(
         UsageError, match=rf"^{host}: a host's dump of a VM, .*: ptanalyze join {host} GUEST$"

@@ -72,18 +72,13 @@ class UsageError(PtanalyzeError):
     """The command, a parameter or a machine file is wrong (exit 2)."""
 
 
-EXTRAS = {  # {library: the extra that has it}, of what terminals need not
-    "itables": "report",
-    "jinja2": "report",
-    "markupsafe": "report",
-    "matplotlib": "plots",
-    "seaborn": "plots",
-}
+EXTRAS = {"plots": ("matplotlib", "seaborn"), "report": ("itables", "jinja2", "markupsafe")}  # libraries
 
 
 def uninstalled(error: ModuleNotFoundError) -> Exception:
     """UsageError with the line that installs a library of an extra; the error itself for any other module."""
-    extra = EXTRAS.get(str(error.name).partition(".")[0])
+    library = str(error.name).partition(".")[0]
+    extra = next((name for name, libraries in EXTRAS.items() if library in libraries), None)
     if extra is None:
         return error
     python = shlex.quote(_near(Path(sys.executable)))

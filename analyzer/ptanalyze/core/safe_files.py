@@ -12,7 +12,8 @@ import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from functools import lru_cache
+from io import BufferedReader, FileIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+PACKED = ".xz"
+MOST_UNPACKED = 1 << 30  # bytes, as they are held in memory
 MANY = 1 << 24  # bytes: more than any file of settings, of facts or of a table has
 NO_LINK = "a capture holds its files itself, not links to others"
 
@@ -35,8 +38,36 @@ NO_LINK = "a capture holds its files itself, not links to others"
 def open_inside(path: str | PathLike[str]) -> BufferedReader:
     """A file of a capture, open for reading: a regular file, no link, so that no pipe or device is read.
 
-    CaptureError for anything else; FileNotFoundError where there is nothing.
+    Or what FILE.xz holds, in memory, if only that is there; FileNotFoundError for nothing, else CaptureError.
     """
+    try:
+        fd = _open(path)
+    except FileNotFoundError:
+        if not os.path.exists(packed := f"{path}{PACKED}"):
+            raise
+        held = _unpacked(packed, os.stat(packed).st_mtime_ns)
+        fd = os.open(f"/proc/self/fd/{held.fileno()}", os.O_RDONLY | os.O_CLOEXEC)  # with a place of its own
+    return open(path, "rb", opener=lambda *_: fd)  # by its name, which a memory map of it keeps
+
+
+@lru_cache(maxsize=4)
+def _unpacked(packed: str, _: int) -> FileIO:
+    """The bytes that a file packed by xz holds; a command opens each of its files several times."""
+    import lzma
+
+    try:
+        with open(packed, "rb", opener=lambda *_: _open(packed)) as file, lzma.open(file) as source:
+            content = source.read(MOST_UNPACKED + 1)
+    except (lzma.LZMAError, EOFError) as error:
+        raise CaptureError(packed, "contents", "damaged", str(error)) from None
+    if len(content) > MOST_UNPACKED:
+        raise CaptureError(packed, "bytes", f"over {MOST_UNPACKED:,}", "unpack it first: unxz")
+    held = os.fdopen(os.memfd_create(packed[-200:], os.MFD_CLOEXEC), "w+b", 0)
+    held.write(content)
+    return held
+
+
+def _open(path: str | PathLike[str]) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -49,7 +80,7 @@ def open_inside(path: str | PathLike[str]) -> BufferedReader:
     if kind != stat.S_IFREG:
         os.close(fd)
         raise CaptureError(path, "file", KINDS.get(kind, "no file"), "expected a regular file")
-    return open(path, "rb", opener=lambda *_: fd)  # by its name, which a memory map of it keeps
+    return fd
 
 
 def read_inside(path: str | PathLike[str], most: int = MANY) -> bytes:

@@ -17,6 +17,7 @@ import msgspec
 
 from ..core.errors import CaptureError, UsageError
 from ..core.safe_files import (
+    PACKED,
     Undecodable,
     crc_of,
     json_struct,
@@ -178,7 +179,8 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
     """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
     directory = Path(directory)
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
-    files = {name: file_sum(directory / name) for name in names if not name.startswith(".")}
+    names = [name.removesuffix(PACKED) for name in names if not name.startswith(".")]
+    files = {name: file_sum(directory / name) for name in names}
     blank = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance, crc32=0)
     manifest = msgspec.structs.replace(blank, crc32=manifest_crc(record_text(blank)))
     with atomic_write(directory / MANIFEST) as out:
