@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections import Counter
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
 
 FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, not a program on all nodes
 FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
+WATCHED = 1.0  # seconds for which CPU time is compared: 100 of its ticks
 PROC, NODES = Path("/proc"), sysfs.SYSTEM / "node"
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
 
@@ -48,6 +51,7 @@ class Surveyed:
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
     walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
     may_use      nodes that its cpuset and the machine let it take memory from; None: unknown
+    cpus         that it kept busy during the survey, 1.5: one and a half
     """
 
     pid: int
@@ -62,6 +66,7 @@ class Surveyed:
     runs: dict[int, float]
     walk_share: float | None = None
     may_use: frozenset[int] | None = None
+    cpus: float = 0.0
 
     @property
     def remote_share(self) -> float | None:
@@ -109,13 +114,69 @@ class Surveyed:
         return self.walk_share * self.remote_share
 
 
+@dataclass(frozen=True)
+class Group:
+    """Processes that are counted together; fields as in Surveyed, sums of the group's.
+
+    rss_bytes                         pages that processes share count in each of them
+    remote_share, upper_remote_share  means, weighed by the tables of each process; None unknown
+    """
+
+    name: str
+    kind: str
+    cgroup: str
+    pids: tuple[int, ...]
+    cpus: float
+    table_bytes: int
+    rss_bytes: int
+    huge_bytes: int
+    leaf: dict[int, int]
+    remote_share: float | None
+    upper_remote_share: float | None
+
+
+def grouped(found: Sequence[Surveyed], by: Callable[[Surveyed], Hashable]) -> list[Group]:
+    """Group of each value of `by`, in the order of `survey`."""
+    groups: defaultdict[Hashable, list[Surveyed]] = defaultdict(list)
+    for one in found:
+        groups[by(one)].append(one)
+    made = [
+        Group(
+            name=members[0].name,
+            kind=members[0].kind,
+            cgroup=members[0].cgroup,
+            pids=tuple(one.pid for one in members),
+            cpus=sum(one.cpus for one in members),
+            table_bytes=sum(one.table_bytes for one in members),
+            rss_bytes=sum(one.rss_bytes for one in members),
+            huge_bytes=sum(one.huge_bytes for one in members),
+            leaf=dict(sorted(sum((Counter(one.leaf) for one in members), Counter[int]()).items())),
+            remote_share=mean((one.remote_share, sum(one.leaf.values())) for one in members),
+            upper_remote_share=mean((one.upper_remote_share, sum(one.upper.values())) for one in members),
+        )
+        for members in groups.values()
+    ]
+    far = (sum(one.leaf.values()) * (one.remote_share or 0.0) for one in made)
+    ordered = sorted(zip(far, made, strict=True), key=lambda of: (-of[0], -of[1].cpus, -of[1].table_bytes))
+    return [group for _, group in ordered]
+
+
+def mean(weighted: Iterable[tuple[float | None, int]]) -> float | None:
+    """Mean of (share, weight), without those that are not known; None where none is."""
+    known = [(share, weight) for share, weight in weighted if share is not None and weight]
+    total = sum(weight for _, weight in known)
+    return sum(share * weight for share, weight in known) / total if total else None
+
+
 def survey() -> list[Surveyed]:
-    """[Surveyed] of all processes that have memory of their own, the worst first. Nothing is stopped.
+    """[Surveyed] of all processes that have memory of their own: the worst first, then by CPU time and by
+    size. Nothing is stopped.
 
     An eBPF program counts table pages in the kernel and keeps no entry; leaf tables are not read at all.
     UsageError without the tool, or without the privileges of `dump process`. Processes that end meanwhile are
     left out.
     """
+    began, before = time.monotonic(), {int(proc.name): ticks(proc) for proc in PROC.glob("[0-9]*")}
     ran = subprocess.run([pt.live.native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise pt.UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
@@ -124,7 +185,20 @@ def survey() -> list[Surveyed]:
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
             found.append(surveyed(json.loads(line), node_of))
-    return sorted(found, key=lambda one: (-one.remote_bytes, -one.table_bytes, one.pid))
+    time.sleep(max(began + WATCHED - time.monotonic(), 0))
+    after = {one.pid: ticks(PROC / str(one.pid)) for one in found}
+    lasted = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
+    used = {pid: max(count - before.get(pid, count), 0) / lasted for pid, count in after.items()}
+    found = [replace(one, cpus=round(used[one.pid], 2)) for one in found]
+    return sorted(found, key=lambda one: (-one.remote_bytes, -one.cpus, -one.table_bytes, one.pid))
+
+
+def ticks(proc: Path) -> int:
+    """CPU time of a process directory below /proc; 0 if it has ended."""
+    with suppress(OSError):
+        fields = pt.live.stat_fields(proc)
+        return int(fields[UTIME]) + int(fields[STIME])
+    return 0
 
 
 def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:

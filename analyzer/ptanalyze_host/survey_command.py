@@ -13,10 +13,12 @@ import click
 
 import ptanalyze as pt
 
+from .survey import FEW, grouped
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .survey import Surveyed
+    from .survey import Group, Surveyed
 
 
 # What `survey` prints of page tables by node.
@@ -37,6 +39,14 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
 @click.command("survey")
+@click.argument("whom", nargs=-1)
+@click.option(
+    "--by",
+    type=click.Choice(["process", "cgroup"]),
+    default="process",
+    show_default=True,
+    help="A row for each process, or for each cgroup: container, service.",
+)
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -49,7 +59,7 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
     type=click.Path(),
     callback=pt.options.must_end_with("prom"),
     metavar="FILE.prom",
-    help="Also write a file for node_exporter's textfile collector. Default: none.",
+    help="Also write a file for node_exporter's textfile collector: sums by name and cgroup. Default: none.",
 )
 @click.option(
     "--counters",
@@ -60,12 +70,15 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 )
 @pt.options.output_options()
 def command(
+    whom: tuple[str, ...],
+    by: str,
     top: int | None,
     prometheus: str | None,
     seconds: float | None,
     output: pt.options.Output,
 ) -> None:
-    """List the processes and VMs of this host by remote page tables, most first, then by size.
+    """List the processes and VMs of this host, or those that are called WHOM or have that PID, by remote page
+    tables, most first, then by the CPU time that they took in this second.
 
     eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is that of walks,
     assuming that every leaf table is walked equally often and that threads stay on the nodes where they last
@@ -73,12 +86,20 @@ def command(
     save. Needs root.
 
     \b
-    Example:
-      sudo ptanalyze survey --top 5
+    Examples:
+      sudo ptanalyze survey redis-server
+      sudo ptanalyze survey --by cgroup --top 5
     """
     from . import survey
 
+    if by == "cgroup" and seconds is not None:
+        raise pt.UsageError("--counters counts processes; leave out --by cgroup")
     found = survey.survey()
+    if whom:
+        pids = {int(one) if one.isdecimal() else pid for one in whom for pid in pt.live.named(one) or [-1]}
+        found = [one for one in found if one.pid in pids or one.name in whom]
+        if not found:
+            raise pt.UsageError(f"{', '.join(whom)}: no such process here with memory of its own")
     if seconds is not None:
         from .walk_cost import with_walk_cost
 
@@ -86,12 +107,15 @@ def command(
     if prometheus is not None:
         write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
         pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
-    emit(found, top, survey.host_nodes(), output)
+    emit(found, top, survey.host_nodes(), output, by == "cgroup")
 
 
-def emit(found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.options.Output) -> None:
+def emit(
+    found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.options.Output, by_cgroup: bool
+) -> None:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
-    records = [record(one) for one in found[:top]]
+    groups = grouped(found, lambda one: one.cgroup) if by_cgroup else []
+    records = [*map(record_of_group, groups[:top])] if by_cgroup else [*map(record, found[:top])]
 
     def table() -> DataFrame:
         from pandas import DataFrame
@@ -102,7 +126,7 @@ def emit(found: Sequence[Surveyed], top: int | None, nodes: int, output: pt.opti
         ]
         return pt.columns.described(DataFrame(rows))
 
-    output.emit("survey", table, lambda: records, lambda: view(found, top or ROWS, nodes))
+    output.emit("survey", table, lambda: records, lambda: view(found, top or ROWS, nodes, groups))
 
 
 def record(one: Surveyed) -> dict[str, object]:
@@ -111,6 +135,7 @@ def record(one: Surveyed) -> dict[str, object]:
         "name": one.name,
         "kind": one.kind,
         "cgroup": one.cgroup,
+        "cpus": one.cpus,
         "pt_bytes": one.table_bytes,
         "rss_bytes": one.rss_bytes,
         "huge_bytes": one.huge_bytes,
@@ -125,13 +150,32 @@ def record(one: Surveyed) -> dict[str, object]:
     }
 
 
+def record_of_group(one: Group) -> dict[str, object]:
+    return {
+        "cgroup": one.cgroup,
+        "processes": len(one.pids),
+        "cpus": round(one.cpus, 2),
+        "pt_bytes": one.table_bytes,
+        "rss_bytes": one.rss_bytes,
+        "huge_bytes": one.huge_bytes,
+        "remote_share": one.remote_share,
+        "upper_remote_share": one.upper_remote_share,
+        "leaf_tables": {str(node): count for node, count in one.leaf.items()},
+    }
+
+
 def called(one: Surveyed) -> str:
     return f"PID {one.pid} ({one.name})"
 
 
-def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.columns.Section]:
-    """A sentence, the table, and what to type next. nodes: NUMA nodes of the host."""
+def view(
+    found: Sequence[Surveyed], top: int, nodes: int = 2, groups: Sequence[Group] = ()
+) -> Iterator[pt.columns.Section]:
+    """A sentence, the table, and what to type next.
 
+    nodes   NUMA nodes of the host
+    groups  the table's rows in place of processes
+    """
     said, lines, steps = "No process of this host has page tables of its own.", [], {}
     behind = [one for one in found if one.left_behind]
     if behind:
@@ -145,16 +189,17 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[pt.col
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
         steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
     elif found and nodes == 1:
-        said = "This host has one NUMA node, so no page table is remote. Huge pages may still help."
-        most = next((one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()), None)
-        steps = measured(most) if most else {}
-        steps |= tried(found)
+        said = "One node: nothing can be remote; page size is the only question."
+        walked = [one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()]
+        most = max(walked, key=lambda one: sum(one.leaf.values()) >= FEW, default=None)
+        steps = tried(found) | (measured(most) if most else {})
     elif found:
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
         steps = tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
-    below = [f"{len(found) - top} more: --top {len(found)}"] if len(found) > top else []
-    yield pt.columns.Section("Page tables of this host", rows(found[:top], nodes), below)
+    all_of_it = [*map(row_of_group, groups)] or [{**row(one), **more(one, found)} for one in found]
+    below = [f"{len(all_of_it) - top} more: --top {len(all_of_it)}"] if len(all_of_it) > top else []
+    yield pt.columns.Section("Page tables of this host", without_places(all_of_it[:top], nodes), below)
     if steps:
         yield pt.columns.Section(lines=[""])
         yield pt.terminal.next_steps(steps)
@@ -194,19 +239,33 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
 PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node
 
 
-def rows(found: Sequence[Surveyed], nodes: int) -> list[dict[str, pt.columns.Cell]]:
-    """A row each, with the columns that any of them has a number for, and can differ in."""
-    grouped = any(one.cgroup not in ("", "/") for one in found)
-    counted = any(one.walk_share is not None for one in found)
-    made = []
-    for one in found:
-        more: dict[str, pt.columns.Cell] = {"cgroup": short(one.cgroup)} if grouped else {}
-        if counted:
-            share, saves = one.walk_share, one.ideal_saves
-            more["walks, % of cycles"] = percent(share)
-            more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
-        made.append({key: cell for key, cell in (row(one) | more).items() if nodes > 1 or key not in PLACES})
-    return made
+def without_places(rows: list[dict[str, pt.columns.Cell]], nodes: int) -> list[dict[str, pt.columns.Cell]]:
+    """The rows with the columns that can differ on a host of so many nodes."""
+    return [{key: cell for key, cell in one.items() if nodes > 1 or key not in PLACES} for one in rows]
+
+
+def more(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, pt.columns.Cell]:
+    """Further cells of a row, where any of them all has them."""
+    cells: dict[str, pt.columns.Cell] = {}
+    if any(other.cgroup not in ("", "/") for other in found):
+        cells["cgroup"] = short(one.cgroup)
+    if any(other.walk_share is not None for other in found):
+        share, saves = one.walk_share, one.ideal_saves
+        cells["walks, % of cycles"] = percent(share)
+        cells["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
+    return cells
+
+
+def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:
+    return {
+        "cgroup": short(one.cgroup) or "-",
+        "processes": len(one.pids),
+        "busy CPUs": round(one.cpus, 2),
+        "tables MiB": round(one.table_bytes / 2**20, 1),
+        "remote %": percent(one.remote_share),
+        "upper remote %": percent(one.upper_remote_share),
+        "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
+    }
 
 
 def short(cgroup: str) -> str:
@@ -219,6 +278,7 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
     return {
         "PID": str(one.pid),
         "name": one.name,
+        "busy CPUs": round(one.cpus, 2),
         "tables MiB": round(one.table_bytes / 2**20, 1),
         "remote %": percent(one.remote_share),
         "upper remote %": percent(one.upper_remote_share),
@@ -231,7 +291,8 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
 # A survey as Prometheus text, for node_exporter's textfile collector.
 
 PREFIX = "ptanalyze_"
-METRICS: dict[str, tuple[str, Callable[[Surveyed], float | dict[int, int] | None]]] = {
+METRICS: dict[str, tuple[str, Callable[[Group], float | dict[int, int] | None]]] = {
+    "processes": ("processes with this name in this cgroup", lambda one: len(one.pids)),
     "page_table_bytes": ("bytes of page tables, without the root", lambda one: one.table_bytes),
     "leaf_tables": ("table pages that map 4 KiB pages, by node", lambda one: one.leaf),
     "leaf_remote_share": (
@@ -250,19 +311,21 @@ HOST = {
 
 
 def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None) -> str:
-    """One gauge per metric and process, and of the host; node_exporter wants a file of its own for them.
+    """One gauge per metric, name and cgroup, and of the host; node_exporter wants a file of its own for them.
+    A PID is no label: each restart of a service would be a series of its own.
 
     nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
-    top    processes at most, so that a host with many makes few series; None: all
+    top    names and cgroups at most, so that a host with many makes few series; None: all
     """
+    groups = grouped(surveyed, lambda one: (one.name, one.kind, one.cgroup))
     lines = []
     for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
         lines.append(f"{PREFIX}{metric} {number}")
     for metric, (meaning, value_of) in METRICS.items():
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
-        for one in surveyed[:top]:
-            whose = {"pid": str(one.pid), "name": one.name, "kind": one.kind, "cgroup": one.cgroup}
+        for one in groups[:top]:
+            whose = {"name": one.name, "kind": one.kind, "cgroup": one.cgroup}
             value = value_of(one)
             gauges: list[tuple[dict[str, str], float]] = []
             if isinstance(value, dict):

@@ -189,6 +189,8 @@ def test_survey_prints_a_table_and_json(holder, tmp_path, capsys):
     own = next(one for one in rows if one["pid"] == holder)
     assert own["kind"] == "process" and sum(own["leaf_tables"].values()) >= 512
     assert own["pt_bytes"] == 4096 * sum([*own["leaf_tables"].values(), *own["upper_tables"].values()]) - 4096
-    assert f'ptanalyze_page_table_bytes{{pid="{holder}"' in prom.read_text()
+    assert f'ptanalyze_page_table_bytes{{name="{own["name"]}",' in prom.read_text()
+    assert run(["survey", "--json", str(holder)]) == 0
+    assert [one["pid"] for one in json.loads(capsys.readouterr().out)["result"]] == [holder]
     assert run(["survey", "--top", "3"]) == 0
     assert "--top" in capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_names_cannot_break_out_of_prometheus_labels():
     assert r'name="a\"} 1\\nx\\\\x80\\x1b]0;t\\x07\\u202e"' in text and all(
         line.isprintable() for line in text.splitlines()
     )
-    assert 'ptanalyze_leaf_tables{pid="7",' in text and 'node="1"} 1' in text
+    assert "ptanalyze_leaf_tables{name=" in text and 'node="1"} 1' in text
 
 
 def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes():
@@ -95,10 +95,47 @@ def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes(
         "ptanalyze_survey_timestamp_seconds 1700000000",
     } <= set(lines)  # fmt: skip
     upper = [line for line in lines if line.startswith("ptanalyze_upper_remote_share{")]
-    assert len(upper) == 3 and all(line.endswith("} 1") for line in upper)
-    assert sum(line.startswith("ptanalyze_rss_bytes{") for line in lines) == 3
+    assert len(upper) == 1 and upper[0].endswith("} 1")
+    rss = [line for line in lines if line.startswith("ptanalyze_rss_bytes{")]
+    assert rss == [f'ptanalyze_rss_bytes{{name="db",kind="process",cgroup="/a"}} {3 << 20}']
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names))
+
+
+@given(st.lists(st.tuples(NODES, st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=6))
+def test_sums_of_groups_are_those_of_their_processes(processes):
+    found = [surveyed(leaf=leaf, runs={at: 1.0}, cgroup=name, cpus=0.5) for leaf, at, name in processes]
+    groups = survey.grouped(found, lambda one: one.cgroup)
+    assert sorted(one.cgroup for one in groups) == sorted({name for *_, name in processes})
+    far = [round(sum(one.leaf.values()) * one.remote_share, 6) for one in groups]
+    assert far == sorted(far, reverse=True)
+    for group in groups:
+        own = [one for one in found if one.cgroup == group.cgroup]
+        assert (len(group.pids), group.cpus) == (len(own), len(own) / 2)
+        assert group.table_bytes == sum(one.table_bytes for one in own)
+        tables = sum(group.leaf.values())
+        assert tables == sum(sum(one.leaf.values()) for one in own)
+        assert 4096 * tables * group.remote_share == pytest.approx(sum(one.remote_bytes for one in own))
+
+
+def test_a_share_that_no_process_of_a_group_has_is_not_known():
+    (group,) = survey.grouped([surveyed(runs={}), surveyed(leaf={})], lambda one: one.name)
+    assert group.remote_share is None and group.upper_remote_share == 0.5
+
+
+def test_a_survey_is_of_those_that_were_asked_for_by_name_or_number(monkeypatch, capsys):
+    found = [surveyed(name="vm-of-qemu"), surveyed(pid=8, cgroup="/b"), surveyed(pid=9, cgroup="/b")]
+    monkeypatch.setattr(survey, "survey", lambda: found)
+
+    def asked(*words):
+        assert run(["survey", "--json", *words]) == 0
+        return json.loads(capsys.readouterr().out)["result"]
+
+    assert [[one["pid"] for one in asked(*words)] for words in (("8",), ("vm-of-qemu", "9"), ("db",))] == [
+        [8], [7, 9], [8, 9],
+    ]  # fmt: skip
+    assert [(one["cgroup"], one["processes"]) for one in asked("--by", "cgroup")] == [("/b", 2), ("/a", 1)]
+    assert run(["survey", "nobody"]) == run(["survey", "--by", "cgroup", "--counters", "1s"]) == 2
 
 
 @pytest.mark.parametrize(("name", "told"), [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "no directory")])
@@ -137,10 +174,8 @@ def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkey
     monkeypatch.setattr("ptanalyze.live.keeps_page_size", lambda pid: "off" if pid == 8 else "")
     found = [huge, vm, surveyed(), off, mine]
     for nodes, on in (1, {0: 1.0}), (2, {0: 1.0}):
-        steps = [
-            line for line in said_of([replace(one, runs=on, leaf={0: one.leaf[0]}) for one in found], nodes)
-        ]
-        assert [line for line in steps if "--pages" in line] == [steps[-1]] and "-p 9" in steps[-1]
+        steps = said_of([replace(one, runs=on, leaf={0: one.leaf[0]}) for one in found], nodes)
+        assert ["-p 9" in line for line in steps if "--pages" in line] == [True]
     assert not any("--pages" in line for line in said_of(found[:4], 1))
 
 
