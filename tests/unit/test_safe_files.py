@@ -183,6 +183,7 @@ def test_what_a_killed_process_left_among_temporary_files_is_removed_by_the_next
 @pytest.fixture
 def traced(tmp_path, monkeypatch):
     """A copy of a sample with a trace, the user's cache elsewhere."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", f"{os.environ['XDG_CACHE_HOME']}/ptanalyze/code")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = bundled("samples") / "sysbench-memory"
     copied = shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache", INDEX))

@@ -78,8 +78,7 @@ EXTRAS = {"plots": ("matplotlib", "seaborn"), "report": ("itables", "jinja2", "m
 def uninstalled(error: ModuleNotFoundError) -> Exception:
     """UsageError with the line that installs a library of an extra; the error itself for any other module."""
     library = str(error.name).partition(".")[0]
-    extra = next((name for name, libraries in EXTRAS.items() if library in libraries), None)
-    if extra is None:
+    if not (extra := next((name for name, libraries in EXTRAS.items() if library in libraries), "")):
         return error
     python = shlex.quote(_near(Path(sys.executable)))
     return UsageError(f"{error.name} is not installed: {python} -m pip install 'ptanalyze[{extra}]'")

@@ -69,7 +69,8 @@ def folder_of(function):
     places = [source.parent / "__pycache__"] if source.exists() else []
     with suppress(RuntimeError):  # a user without a home
         users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ptanalyze", "code")
-        places = [users, *places] if is_ours(function) else [*places, users]
+        if not users.parent.exists() or users.parent.stat().st_uid == os.geteuid():
+            places = [users, *places] if is_ours(function) else [*places, users]
     for place in [Path(named)] if named else places:
         with suppress(OSError):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
