@@ -111,10 +111,10 @@ def described() -> dict[str, dict[str, str]]:
     return tomllib.loads(files("ptanalyze_report").joinpath("figures.toml").read_text("utf-8"))
 
 
-def picture(key: str, table: DataFrame, grid: Grid | None = None) -> Picture:
+def picture(key: str, table: DataFrame, grid: Grid | None = None, **how: float) -> Picture:
     """The Picture of a table."""
     about = described()[key]
-    figure = getattr(pt.plots, about["draw"])(table)
+    figure = getattr(pt.plots, about["draw"])(table, **how)
     return Picture(key, " ".join(about["how"].split()), f"{about['kind']}: {figure!r}", *image(figure), grid)
 
 
@@ -140,6 +140,8 @@ def image(figure: Figure) -> tuple[Markup, int, int]:
 # The figures of each section.
 
 SHOWN = 4  # policies in a figure with a panel or line for each
+FIRST = 8  # policies on the first screen
+LEFT, RIGHT = 6.6, 3.8  # inches: widths of what stands side by side there
 
 
 def chosen(study: Study, table: DataFrame, *first: str, most: int = SHOWN) -> DataFrame:
@@ -148,20 +150,29 @@ def chosen(study: Study, table: DataFrame, *first: str, most: int = SHOWN) -> Da
     return table[table["policy"].isin(list(dict.fromkeys(names))[:most])]
 
 
+def opening(study: Study) -> Iterator[Picture]:
+    """For the first screen: what the policies gain and, beside it, where walks go."""
+    reads, frame = study.advised.replayed.reads, study.frame
+    dram = reads[(reads["from"] == "DRAM") & (reads["policy"] == study.baseline)]
+    beside = bool(dram["count"].sum())
+    if frame["walks"].max():
+        width = {"width": LEFT} if beside else {}
+        yield picture("speedup", chosen(study, frame, most=FIRST), None, **width)
+    if beside:
+        served = dram.groupby(["reader", "server"])["count"].sum().unstack(fill_value=0)
+        data = matrix("reads-data", "Page-table reads from DRAM, by reader and server", served, count)
+        nearest = str(frame.loc[frame["remote"].where(frame["dram_reads"] > 0).idxmin(), "policy"])
+        yield picture("reads", chosen(study, reads, nearest, most=2), data, width=RIGHT)
+
+
 def where(study: Study) -> Iterator[Picture]:
     """Where walks go now."""
-    classes, reads = study.classes, study.advised.replayed.reads
+    classes = study.classes
     if classes["count"].sum():
         shares = classes.groupby(["weight", "socket", "class"], sort=False)["count"].sum().unstack()
         shares = shares.div(shares.sum(axis=1), axis=0).rename(index=pt.style.WEIGHTS, level="weight")
         data = matrix("locality-data", "Shares of each class, by socket", shares, percent)
         yield picture("locality", classes, data)
-    dram = reads[(reads["from"] == "DRAM") & (reads["policy"] == study.baseline)]
-    if dram["count"].sum():
-        served = dram.groupby(["reader", "server"])["count"].sum().unstack(fill_value=0)
-        data = matrix("reads-data", "Page-table reads from DRAM, by reader and server", served, count)
-        nearest = str(study.frame.loc[study.frame["remote"].idxmin(), "policy"])
-        yield picture("reads", chosen(study, reads, nearest, most=3), data)
     if study.tables is not None and study.tables["node"][~study.tables["tracers"]].nunique() > 1:
         yield picture("map", study.tables)
 
@@ -179,8 +190,6 @@ def change(study: Study) -> Iterator[Picture]:
             "sizes-data", "Speed-ups of larger runs", columns, study.curve.frame.query("policy != baseline")
         )
         yield picture("sizes", study.curve.frame, data)
-    if study.frame["walks"].max():
-        yield picture("speedup", study.frame)
     if study.advised.replayed.leaves["count"].sum():
         yield picture("locality-policies", chosen(study, study.advised.replayed.leaves))
 
@@ -196,7 +205,7 @@ def deeper(study: Study) -> Iterator[Picture]:
 
 # Tables that no figure shows.
 
-MOST = 10  # VMAs or threads
+MOST, LEAST = 10, 0.01  # VMAs or threads, and the share of walks that one of them has
 
 
 def walkers(study: Study) -> Iterator[Grid]:
@@ -205,17 +214,18 @@ def walkers(study: Study) -> Iterator[Grid]:
         near = table[table["class"].isin(LOCAL)].groupby("group")["count"].sum()
         rows = DataFrame({"count": table.groupby("group")["count"].sum(), "near": near}).fillna(0)
         rows = rows[rows["count"] > 0].sort_values("count", ascending=False)
-        if len(rows) < 2:
-            continue
         rows = rows.assign(share=rows["count"] / rows["count"].sum(), near=rows["near"] / rows["count"])
+        named = rows[rows["share"] >= LEAST].head(MOST)
+        if len(named) < 2:
+            continue
         columns = {
             "name": Column(by),
             "count": Column("Walks", "of the whole trace", count),
             "share": Column("Share", "of those counted", percent),
             "near": Column(study.local, "of its walks", percent),
         }
-        caption = f"Walks by {by}, tables as captured; the {min(MOST, len(rows))} with most of {len(rows)}"
-        named = rows.assign(name=rows.index.map(pt.plots.vma_name)).head(MOST)
+        caption = f"Walks by {by}, tables as captured; the {len(named)} with most of {len(rows)}"
+        named = named.assign(name=named.index.map(pt.plots.vma_name))
         yield grid(f"walkers-{by.lower()}", caption, columns, named)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import tomllib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +93,10 @@ def html(studies: Sequence[Study], command: str, progress: pt.process.Progress =
 
 def chapter(study: Study, key: str) -> dict[str, Any]:
     """The study with its figures drawn; `key` prefixes all its anchors."""
-    sections = {part.__name__: list(part(study)) for part in (figures.where, figures.change, figures.deeper)}
+    sections = {
+        part.__name__: list(part(study))
+        for part in (figures.opening, figures.where, figures.change, figures.deeper)
+    }
     return {"study": study, "key": key, **sections}
 
 
@@ -105,7 +109,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"listing": listing, "coded": coded}
+    jinja.filters |= {"listing": listing, "coded": coded, "whole": whole}
     jinja.globals |= {
         "titles": pt.describe.TITLES,
         "cautions": cautions,
@@ -125,9 +129,16 @@ def shown(value: Any) -> Any:
 
 def coded(text: str) -> Markup:
     """A text whose parts between backticks are code."""
-    parts = [escape(part) for part in pt.errors.printable(text).split("`")]
+    parts = [whole(part) for part in text.split("`")]
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(part) if k % 2 else part for k, part in enumerate(parts))
+
+
+def whole(text: str) -> Markup:
+    """A text that lines break at its spaces only, not within --options, paths and 1.05-1.40."""
+    word = Markup('<span class="word">{}</span>')
+    words = pt.errors.printable(text).split(" ")
+    return Markup(" ").join(word.format(one) if re.search(r"[-/=]", one) else escape(one) for one in words)
 
 
 def check_grid(study: Study) -> Grid:

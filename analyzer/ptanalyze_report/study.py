@@ -13,6 +13,7 @@ from pandas import DataFrame, concat
 
 import ptanalyze as pt
 from ptanalyze.show.advise import view
+from ptanalyze.show.whatif import to_type
 
 WINDOWS = 20  # in the picture over time
 LOCAL = ("Local", "Local-Local")
@@ -25,6 +26,7 @@ class Study:
     facts       {section: {what: value}} of capture.describe
     checks      of capture.check
     lines       what `ptanalyze advise` answers, before its table
+    today       those of them with the line to type
     advised     what it answers from: a row per policy, best first, policies over the budget last
     traced      whether walks of the trace count, not pages
     classes     classify's: leaf entries, where page tables were captured, and walks below each other
@@ -38,6 +40,7 @@ class Study:
     facts: Mapping[str, Mapping[str, Any]]
     checks: Sequence[pt.check.Check]
     lines: Sequence[str]
+    today: Sequence[str]
     advised: pt.analysis.Advised
     traced: bool
     classes: DataFrame
@@ -59,6 +62,11 @@ class Study:
             ratio=frame["speedup"] if timed else cycles,
             remote=(frame["remote_dram_reads"] / frame["dram_reads"]).fillna(0.0),
         )
+
+    @property
+    def first(self) -> list[str]:
+        """Lines of the first screen: the verdict, and what to type."""
+        return [line for line in self.lines if line in (self.lines[0], *self.today)]
 
     @property
     def baseline(self) -> str:
@@ -127,8 +135,8 @@ class Number(NamedTuple):
 
 
 def glance(study: Study) -> list[Number]:
-    """Key numbers for a reader in a hurry; all but the last are of the baseline."""
-    base, best, under = study.base, study.best, f"under {study.baseline}"
+    """Key numbers of the baseline for a reader in a hurry, none of which the verdict or a figure has."""
+    base, under = study.base, f"under {study.baseline}"
     numbers = []
     if study.timed:
         low, middle, high = (100 * base[f"walk_share{end}"] for end in ("_low", "", "_high"))
@@ -140,15 +148,8 @@ def glance(study: Study) -> list[Number]:
     what = f"of {'walks' if study.traced else 'pages'} {study.local}"
     local = f"leaf entries on the walker's socket, {under}"
     numbers.append(Number(f"{100 * base['leaf_LL_share']:.0f} %", what, local))
-    if base["dram_reads"]:
-        more = f"of {base['dram_reads']:,} page-table reads from DRAM, {under}"
-        numbers.append(Number(f"{100 * base['remote']:.0f} %", "remote", more))
     if base["walk_cycles"]:
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", under))
-    if best["policy"] != study.baseline and study.timed:
-        ends = "-".join(pt.interval.shown(best["speedup_low"], best["speedup_high"]))
-        middle = pt.interval.shown(best["speedup"])[0]
-        numbers.append(Number(f"{middle}x", f"with {best['label']}", f"estimated speed-up, {ends}"))
     return numbers
 
 
@@ -191,6 +192,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
         pt.describe.describe(capture),
         checks,
         [str(line) for line in answer.lines if line],
+        to_type(advised.verdict),
         advised,
         traced,
         classes(capture, advised, traced),

@@ -21,7 +21,7 @@ from captures import make_family
 from ptanalyze.core.errors import printable
 from ptanalyze.show import plots
 from ptanalyze_report.figures import Column, described, memory, percent, ratio, walkers
-from ptanalyze_report.page import asset, coded, html
+from ptanalyze_report.page import asset, coded, html, whole
 from ptanalyze_report.study import cautions, studies
 from report_page import ReportPage
 
@@ -198,11 +198,21 @@ def test_threads_that_walk_most_come_first(threads):
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     assert all(0 <= row["near"] <= 1 for row in rows)
     assert not list(walkers(replace(threads, walkers={})))
+    rare = threads.walkers["thread"].assign(group=["rare", *threads.walkers["thread"]["group"][1:]])
+    rare.loc[0, "count"] = 1
+    (few,) = walkers(replace(threads, walkers={"thread": rare}))
+    assert {row["name"] for row in few.rows} == {row["name"] for row in rows}
 
 
 def test_commands_in_a_text_are_code():
     assert (
         coded("Type `ptanalyze walk <b>` & read") == "Type <code>ptanalyze walk &lt;b&gt;</code> &amp; read"
+    )
+
+
+def test_words_of_commands_are_whole():
+    assert whole("a --b=1.5 <c> /d") == (
+        'a <span class="word">--b=1.5</span> &lt;c&gt; <span class="word">/d</span>'
     )
 
 

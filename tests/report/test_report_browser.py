@@ -120,3 +120,61 @@ def test_hostile_names_are_text_and_nothing_else(browser, tmp_path):
     assert names == []
     foreign = "return [...document.scripts].filter(one => one.text.includes('alert(1)')).length"
     assert browser.execute_script(foreign) == 0
+
+
+# The first screen: the verdict, then pictures; on a phone nothing stands before the verdict.
+
+FIRST_SCREEN, PHONE = (1280, 800), (390, 844)
+BOTTOMS = "return [...document.querySelectorAll(arguments[0])].map(one => one.getBoundingClientRect().bottom)"
+BROKEN = """
+const lines = one => new Set([...one.getClientRects()].map(box => Math.round(box.top))).size;
+return [...document.querySelectorAll(arguments[0])].flatMap(place => {
+  const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT), broken = [];
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[^ \\n]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      if (lines(range) > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+});
+"""
+
+
+@pytest.fixture(scope="module", params=["embeddings", "lookup", "vm-numa-visible"])
+def sample_page(request, tmp_path_factory):
+    file = tmp_path_factory.mktemp("sample") / "page.html"
+    ptanalyze.report(request.param, file)
+    return file.as_uri()
+
+
+def seen(browser, page, size):
+    """The browser at the page, in a window whose inside has this size."""
+    opened(browser, page)
+    how = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", how)
+    return browser
+
+
+@pytest.fixture
+def windows(browser):
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_first_screen_has_the_verdict_the_gains_and_where_walks_go(windows, sample_page):
+    seen(windows, sample_page, FIRST_SCREEN)
+    (verdict,), pictures = (windows.execute_script(BOTTOMS, of) for of in (".verdict", ".opening img"))
+    assert len(pictures) == 2 and 0 < verdict < min(pictures) <= max(pictures) <= FIRST_SCREEN[1]
+    sources = "return [...document.querySelectorAll('.opening figure')].map(one => one.id)"
+    assert windows.execute_script(sources) == ["figure-speedup", "figure-reads"]
+
+
+def test_on_a_phone_the_verdict_is_first_and_no_word_of_it_is_broken(windows, sample_page):
+    seen(windows, sample_page, PHONE)
+    bottoms = {of: windows.execute_script(BOTTOMS, of)[0] for of in (".verdict", ".opening img", "nav")}
+    assert list(bottoms.values()) == sorted(bottoms.values()) and bottoms[".verdict"] < PHONE[1]
+    assert windows.execute_script(BROKEN, ".verdict, .evidence > p") == []
+    assert windows.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]

@@ -28,6 +28,7 @@ from .style import (
     NAME,
     ORANGE,
     WEIGHTS,
+    WIDTH,
     broken,
     by_policy,
     finding,
@@ -98,18 +99,18 @@ def gains(table: DataFrame) -> DataFrame:
 
 
 @styled
-def speedup(table: DataFrame) -> Figure:
+def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
     """Benefit and price, a row per policy, the fastest on top. Dot: middle of the assumptions, bar: their
     extremes; on the right, memory beyond the baseline's: page tables at their peak, and memory held unused.
 
     Without a trace there is no run time: then walk cycles of the baseline over the policy's, without bars.
-    table    ptanalyze.whatif's or Advised.frame
+    table    ptanalyze.whatif's or Advised.frame; width: of the figure, in inches
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
              pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
     """
     rows, base = gains(table), table["baseline"].iloc[0]
     at, names = range(len(rows)), rows["label"].tolist()
-    figure = row_figure(names)
+    figure = row_figure(names, width=width)
     axis, memory = figure.subplots(1, 2, width_ratios=(5, 2))
     axis.hlines(at, rows["low"], rows["high"], color=BLUE, linewidth=5, alpha=0.35)
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
@@ -240,6 +241,7 @@ def headline_curve(data: DataFrame, key: str, base: str) -> str:
 # Who reads whose memory: classes of walks, reads by node, locality over time.
 
 PANELS, COLUMNS = 12, 4  # the most panels, and in a row
+NUMBERS = 2.2  # that can be read in an inch, beside each other in cells
 LOCAL = ("Local", "Local-Local")
 
 
@@ -256,10 +258,10 @@ def first_and_best(shares: Mapping[str, float]) -> str:
     return f"{shares[first]:.0f} % with {first}{more}"
 
 
-def panels(count: int, height: float) -> tuple[Figure, np.ndarray]:
+def panels(count: int, height: float, width: float = WIDTH) -> tuple[Figure, np.ndarray]:
     """A Figure and its Axes[rows, columns], `count` of them in use, in rows `height` inches high."""
     rows = -(-count // COLUMNS)
-    figure = new_figure(1.4 + height * rows)
+    figure = new_figure(1.4 + height * rows, width)
     axes: np.ndarray = figure.subplots(rows, -(-count // rows), sharey=True, squeeze=False)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
@@ -341,10 +343,10 @@ def headline_classes(table: DataFrame, parts: Mapping[str, DataFrame]) -> str:
 
 
 @styled
-def reads(table: DataFrame) -> Figure:
+def reads(table: DataFrame, width: float = WIDTH) -> Figure:
     """Share of reads from DRAM by reader's and serving node, a panel per policy; the diagonal is local.
 
-    table    ptanalyze.reads' or Replayed.reads
+    table    ptanalyze.reads' or Replayed.reads; width: of the figure, in inches
     columns  policy, params, reader, server, from, count
     """
     chosen = table[table["from"] == "DRAM"]
@@ -352,10 +354,10 @@ def reads(table: DataFrame) -> Figure:
     must_have(len(chosen) and chosen["count"].sum(), what, remedy)
     shares = {name: shares_of(of) for name, of in by_policy(chosen).items() if of["count"].sum()}
     local = {name: float(np.trace(share)) for name, share in shares.items()}
-    figure, axes = panels(len(shares), 2.5)
+    figure, axes = panels(len(shares), 2.5, width)
     most = max(float(share.to_numpy().max()) for share in shares.values())
     for axis, (name, share) in zip(axes.flat, shares.items(), strict=False):
-        few = len(share) * axes.shape[1] <= 16
+        few = len(share) * axes.shape[1] <= NUMBERS * width
         sns.heatmap(
             share, ax=axis, vmin=0, vmax=most, cmap="Blues", annot=few, fmt=".0f", cbar=False, square=True
         )

@@ -111,9 +111,9 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def new_figure(height: float) -> Figure:
-    """An empty Figure, WIDTH by `height` inches."""
-    return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty Figure, `width` by `height` inches."""
+    return Plot(figsize=(width, height), dpi=120, layout="constrained")
 
 
 def must_have(there: object, what: str, way_out: str) -> None:
@@ -131,7 +131,8 @@ def finish(figure: Figure, table: DataFrame, title: str, *more: str) -> Figure:
     """The Figure with its title and, below it in grey, the capture's name, the machine, the placement of
     threads (without a trace, what pages count by) and `more`."""
     text = re.sub(r" (%|[KMG]iB)", "\N{NO-BREAK SPACE}\\1", title)
-    figure.suptitle(fill(text, TITLE, break_on_hyphens=False), x=0.01, ha="left")
+    title_width, context_width = (int(n * figure.get_figwidth() / WIDTH) for n in (TITLE, CONTEXT))
+    figure.suptitle(fill(text, title_width, break_on_hyphens=False), x=0.01, ha="left")
     provenance, untraced = table.attrs.get("provenance", {}), finding(table, *UNTRACED)
     threads = threads_placed(provenance["placement"]) if "placement" in provenance else ""
     parts = [
@@ -142,7 +143,7 @@ def finish(figure: Figure, table: DataFrame, title: str, *more: str) -> Figure:
         *more,
     ]
     if below := "; ".join(filter(None, parts)):
-        lines = fill(below, CONTEXT, break_on_hyphens=False)
+        lines = fill(below, context_width, break_on_hyphens=False)
         figure.supxlabel(lines, x=0.01, ha="left", fontsize=SIZE, color=GREY)
         figure.set_figheight(figure.get_figheight() + LINE * lines.count("\n"))
     return figure
@@ -151,10 +152,10 @@ def finish(figure: Figure, table: DataFrame, title: str, *more: str) -> Figure:
 # Rows of a plot, from the top: names on the left, numbers on the right.
 
 
-def row_figure(names: Sequence[str], height: float = 1.8) -> Figure:
+def row_figure(names: Sequence[str], height: float = 1.8, width: float = WIDTH) -> Figure:
     """An empty Figure for a row for each name, with `height` inches for all that is above and below them."""
     lines = [1 + broken(name, NAME).count("\n") for name in names]
-    return new_figure(height + sum(max(ROW, 0.2 * count) for count in lines))
+    return new_figure(height + sum(max(ROW, 0.2 * count) for count in lines), width)
 
 
 def name_rows(axis: Axes, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
