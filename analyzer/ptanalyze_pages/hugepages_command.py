@@ -104,7 +104,7 @@ def command(
 
     opened = pt.replay_options.capture_of(capture)
     with pt.terminal.progress_bar() as progress:
-        table = huge_pages(opened, pt.replay_options.setup_from(options, progress))
+        table = huge_pages(opened, pt.replay_options.setup_from(options, opened, progress))
     walks = {name: table.attrs[name] for name in ("walks", "walks_left")}
     pt.options.Output("json" if as_json else "table").emit(
         "hugepages",

@@ -54,7 +54,7 @@ def command(
 
     asked = [pt.replay_options.capture_of(capture) for capture in captures or (None,)]
     with pt.terminal.progress_bar() as progress:
-        setup = pt.replay_options.setup_from(options, progress)
+        setup = pt.replay_options.setup_from(options, asked[0], progress)
         found = studies(asked, setup, pt.replay_options.question(memory, horizon, names))
         page = html(found, shlex.join(["ptanalyze", *context.meta["typed"]]), progress)
     write(output, page)

@@ -9,6 +9,7 @@ import tomllib
 from inspect import cleandoc
 
 import click
+import msgspec
 import pytest
 
 import ptanalyze as ptanalyze_package
@@ -18,9 +19,11 @@ from ptanalyze import load, synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.cli import COMMANDS, OF_OUTPUT, entries, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.errors import EXTRAS, UsageError, bundled, this_program
+from ptanalyze.core.errors import DEFAULT_MACHINE, EXTRAS, UsageError, bundled, this_program
+from ptanalyze.core.machine import load_machine
 from ptanalyze.core.options import OPTIONS as OF_REPLAYS
 from ptanalyze.core.options import Keywords, Options
+from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import names
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
@@ -397,3 +400,23 @@ def test_type_checkers_know_every_option():
     assert Keywords.__annotations__.keys() == Options.__annotations__.keys()
     for name, kind in Keywords.__annotations__.items():
         assert kind.__forward_arg__ == Options.__annotations__[name], name
+
+
+def test_a_machine_file_that_lies_here_is_taken_unless_another_is_named_or_a_sample_is_asked_about(
+    pt, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    own = synth(tmp_path / "own", "16M", accesses=1500, init_trace=False).directory
+    model = msgspec.structs.replace(load_machine(DEFAULT_MACHINE), name="this-place")
+    write_machine(tmp_path / "host.toml", model)
+
+    def asked(*words):
+        return pt("whatif", *words, "-p", "mitosis", "--json")
+
+    assert "host.toml" in asked(own).err and {"this-place"} == machines_in(asked(own))
+    assert machines_in(asked(own, "-m", DEFAULT_MACHINE)) == {DEFAULT_MACHINE}
+    assert machines_in(asked("lookup")) == machines_in(asked("lookup", "-m", DEFAULT_MACHINE))
+
+
+def machines_in(ran):
+    return {row["machine"] for row in json.loads(ran.out)["result"]}

@@ -57,7 +57,7 @@ def command(
 
     opened = capture_of(capture)
     with progress_bar() as progress:
-        setup = setup_from(options, progress)
+        setup = setup_from(options, opened, progress)
         advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)

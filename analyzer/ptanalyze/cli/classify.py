@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import Output, capture_argument, open_or_default, output_options, steps
-from .replay_options import option
+from .replay_options import machine_for, option
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,7 +41,7 @@ def command(
     capture: str | None,
     weights: tuple[str, ...],
     by: str,
-    machine: str,
+    machine: str | None,
     threads_on: str,
     jobs: int,
     output: Output,
@@ -74,7 +74,8 @@ def command(
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     found = []
     with progress_bar() as progress:
-        setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)
+        model = machine_for(opened, machine)
+        setup = Setup.of(machine=model, threads_on=threads_on, jobs=jobs, progress=progress)
         for weight in weights:
             classes, how = classified(opened, weight, by, setup)
             found.append((classes, title(weight, how)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import Output, capture_argument, open_or_default, output_options, steps
-from .replay_options import option, pair_of
+from .replay_options import machine_for, option, pair_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @option("machine")
 @output_options("fragmentation")
 def command(
-    capture: str | None, by: str, after: bool, settings: tuple[str, ...], machine: str, output: Output
+    capture: str | None, by: str, after: bool, settings: tuple[str, ...], machine: str | None, output: Output
 ) -> None:
     """Measure over how many ePT cache lines, 1 to 8, the neighbours of each gPT cache line are scattered.
 
@@ -56,7 +56,8 @@ def command(
     opened = open_or_default(capture)
     chosen = dict(map(pair_of, settings)) if after else None
     with progress_bar() as progress:
-        states, shaped = fragmented(opened, by, chosen, Setup.of(machine=machine, progress=progress))
+        setup = Setup.of(machine=machine_for(opened, machine), progress=progress)
+        states, shaped = fragmented(opened, by, chosen, setup)
 
     def table() -> DataFrame:
         from ..analysis.frames import fragmentation_frame

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import DEFAULT_MACHINE, UsageError, bundled
 from ..core.options import OF_SOME, OPTIONS
 from . import options as offered
 from .options import C, Offer, duration, echo, open_or_default
@@ -156,6 +157,20 @@ def question(memory: str | None, horizon: float, names: Sequence[str]) -> Questi
     return {"memory": memory, "horizon": horizon, "policies": configured(names)}
 
 
+HOST_FILE = Path("host.toml")  # that `machines --from-host host.toml` writes, as answers advise
+
+
+def machine_for(capture: Capture, asked: str | None) -> str:
+    """The machine that was asked for, else HOST_FILE, which is said on stderr, or the default; of a bundled
+    sample, which is of another host, always that."""
+    if asked is not None:
+        return asked
+    if HOST_FILE.is_file() and capture.directory.parent != bundled("samples"):
+        echo(f"ptanalyze: machine model: {HOST_FILE} of this directory; -m NAME asks about another", err=True)
+        return str(HOST_FILE)
+    return DEFAULT_MACHINE
+
+
 def capture_of(directory: str | None) -> Capture:
     """The named capture or the default; says on stderr what a bare trace is taken for."""
     opened = open_or_default(directory)
@@ -166,11 +181,11 @@ def capture_of(directory: str | None) -> Capture:
     return opened
 
 
-def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
-    """The Setup that core.options stand for, by their names."""
+def setup_from(options: Mapping[str, Any], capture: Capture, progress: Progress = None) -> Setup:
+    """The Setup that core.options stand for, by their names, of a question about a Capture."""
     from ..analysis.setup import Setup
 
-    plain = dict(options)
+    plain = {**options, "machine": machine_for(capture, options["machine"])}
     balancing = plain.pop("balancing")
     pairs = dict(pair_of(setting, "--autonuma-set ") for setting in balancing)
     moving = pairs or plain.pop("autonuma")

@@ -58,7 +58,7 @@ def command(
     opened = capture_of(capture)
     refused: dict[str, str] = {}
     with progress_bar() as progress:
-        points = swept(opened, names, grid, setup_from(options, progress), refused)
+        points = swept(opened, names, grid, setup_from(options, opened, progress), refused)
 
     def table() -> DataFrame:
         from ..analysis.frames import sweep_frame

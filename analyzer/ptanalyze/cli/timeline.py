@@ -49,8 +49,8 @@ def command(
     from ..show.whatif import view_timeline as view
 
     with progress_bar() as progress:
-        setup = setup_from(options, progress)
         opened = capture_of(capture)
+        setup = setup_from(options, opened, progress)
         replayed = replayed_over_time(opened, configured(names, settings, opened), setup)
     results = replayed.results
     output.emit(

@@ -62,8 +62,8 @@ def command(
     from ..show.whatif import further, labels, view
 
     with progress_bar() as progress:
-        setup = setup_from(options, progress)
         opened = capture_of(capture)
+        setup = setup_from(options, opened, progress)
         policies = configured(names, settings, opened)
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
         curve = sizes_of(sizes, opened, policies, setup, replayed)

@@ -40,9 +40,11 @@ class Options:
     machine: str | os.PathLike[str] | Machine = option(
         DEFAULT_MACHINE,
         "-m --machine",
-        "Machine model: a name that `ptanalyze machines` lists, or a TOML file.",
+        "Machine model: a name that `ptanalyze machines` lists, or a TOML file. Default: host.toml where "
+        f"that is here and CAPTURE is no bundled sample, else {DEFAULT_MACHINE}.",
         offers="machines",
-        python="Or a Machine",
+        typed=None,
+        python="Or a Machine; in Python there is no host.toml",
     )
     threads_on: str = option(
         "auto",

@@ -233,7 +233,7 @@ def further(
         steps["advise"] = f"{this} advise{named}"
     steps["report"] = f"{this} report{named}"
     if base.finding(ELSEWHERE) is not None:
-        steps |= {"model": f"{this} {HOST_MODEL}", "host": "the same with -m host.toml"}
+        steps |= {"model": f"{this} {HOST_MODEL}", "host": "the same, where host.toml is"}
     if capture is None:
         steps["own"] = f"sudo {this_program()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
