@@ -74,6 +74,8 @@ class State(NamedTuple):
     """
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
     sharers    uint64[L, nodes]     bit n of sharers[row, m]: copies on m and n are linked; 0: m has none
+    complete   uint64[L]            bit n: node n's copy of a row has all that its owner's has, so that a walk
+                                    reads no line of `entries`: half the time; 0 where several VMAs share it
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L, 512], owner int16[V]: VMA of each slot, and its owner node, as in History
     whole      int32[L]             VMA of all slots of a row, SEVERAL where they may differ: a miss without a
@@ -87,6 +89,7 @@ class State(NamedTuple):
 
     entries: np.ndarray
     sharers: np.ndarray
+    complete: np.ndarray
     tables: np.ndarray
     vma: np.ndarray
     owner: np.ndarray
@@ -103,6 +106,8 @@ def server_of(state, table, node):
 
 @hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if not fault and (state.complete[row] >> np.uint64(node)) & ONE:
+        return node
     if (state.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
         return node
     return miss(state, tables, leaf, row, slot, node, fault, counters)
@@ -127,8 +132,20 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         first = need_table(state, tables, leaf, row, node, node, counters)
         counters.events[PTE_COPY, node, owner] += copy(state, row, slot, node, owner, first)
         link(state, row, node, owner)
+        compare(state, row, node, owner)
         return COPIED + owner
     return np.int64(owner)
+
+
+@hook
+def compare(state, row, node, owner):
+    """Note whether the copy has all entries: what is written to the owner's later reaches linked copies."""
+    if state.whole[row] != SEVERAL:
+        lacks = np.uint64(0)
+        for word in range(8):
+            lacks |= state.entries[row, owner, word] & ~state.entries[row, node, word]
+        if lacks == 0:
+            state.complete[row] |= ONE << np.uint64(node)
 
 
 @hook
@@ -230,6 +247,7 @@ def belong(state, steps, step):
     row, lo, hi = slot_range(steps, step)
     state.vma[row, lo:hi] = steps.number[step]
     state.whole[row] = steps.number[step] if hi - lo == 512 else SEVERAL
+    state.complete[row] = 0
 
 
 @hook
@@ -294,6 +312,7 @@ def free(state, row, table, by, node, counters):
     state.tables[table] = 0
     if row >= 0:
         state.sharers[row] = 0
+        state.complete[row] = 0
 
 
 @hook
@@ -325,13 +344,16 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
     options = np.array(
         [params.prefetch, params.prefetch_on == "first", FILTERS.index(params.tlbflush)], np.int64
     )
+    whole = np.where(vmas.min(axis=1) == vmas.max(axis=1), vmas[:, 0], SEVERAL)
+    owners = np.uint64(1) << history.vma_owner[np.maximum(whole, 0)].astype(np.uint64)
     state = State(
         entries,
         sharers,
+        np.where(whole == SEVERAL, np.uint64(0), owners),
         tables,
         vmas,
         history.vma_owner,
-        np.where(vmas.min(axis=1) == vmas.max(axis=1), vmas[:, 0], SEVERAL),
+        whole,
         options,
         np.zeros(2, np.uint64),
         np.full(2, NOTHING),
