@@ -13,13 +13,16 @@ import ptanalyze
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 SIZE = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-COLOURS = 64
+COLOURS = 128
 MOST = 800  # pixels of height
-ADVICE = """
+SCREEN = """
+for (const text of document.querySelectorAll(".opening figcaption, .opening details")) text.hidden = true;
 const head = document.querySelector("h1").getBoundingClientRect();
-const advice = document.querySelector("section[aria-labelledby=advice]").getBoundingClientRect();
-const height = advice.bottom - head.top + 32;
-return {x: advice.left - 20, y: head.top - 16, width: advice.width + 40, height};
+const images = [...document.querySelectorAll(".opening img")];
+const bottom = Math.max(...images.map(one => one.getBoundingClientRect().bottom));
+const opening = document.querySelector(".opening").getBoundingClientRect();
+const y = head.top - 16;
+return {x: opening.left, y, width: opening.width, height: bottom - y + 16};
 """
 
 
@@ -36,7 +39,7 @@ def pictures(page, place):
             prefers = [{"name": "prefers-color-scheme", "value": scheme}]
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": prefers})
             browser.get(Path(page).resolve().as_uri())
-            part = browser.execute_script(ADVICE)
+            part = browser.execute_script(SCREEN)
             clip = {**part, "height": min(part["height"], MOST), "scale": 1}
             how = {"format": "png", "clip": clip, "captureBeyondViewport": True}
             shot = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", how)["data"])
@@ -48,5 +51,5 @@ def pictures(page, place):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        ptanalyze.report("lookup", Path(made) / "lookup.html")
-        pictures(Path(made) / "lookup.html", sys.argv[1])
+        ptanalyze.report("embeddings", Path(made) / "embeddings.html")
+        pictures(Path(made) / "embeddings.html", sys.argv[1])

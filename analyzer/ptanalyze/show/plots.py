@@ -45,6 +45,7 @@ from .style import (
     row_figure,
     save,
     styled,
+    titled,
     usable,
 )
 
@@ -147,8 +148,8 @@ def headline(rows: DataFrame, base: str) -> str:
         return str(message("asked", "stay", base=base, within="")).rstrip(".")
     if isna(best["low"]):
         less = message("asked", "fewer", fewer=1 - 1 / best["value"])
-        return f"No trace, so no run time: with {best['label']} {less} than {base}"
-    return f"{best['label']}: {written(best)} over {base}"
+        return f"No trace, so no run time: with {titled(best['label'])} {less} than {base}"
+    return f"{titled(best['label'])}: {written(best)} over {base}"
 
 
 AXES = {  # of swept keys
@@ -228,7 +229,8 @@ def headline_curve(data: DataFrame, key: str, base: str) -> str:
         return f"No policy but {base} has {key}"
     speeds = swept["y"].map(interval.as_read)
     best = swept.loc[speeds.idxmax()]
-    who = " and ".join(swept.loc[(swept[key] == best[key]) & (speeds == speeds.max()), "label"].unique())
+    equal = swept.loc[(swept[key] == best[key]) & (speeds == speeds.max()), "label"]
+    who = " and ".join(map(titled, equal.unique()))
     where = f"{best[key]:g} times the size" if key == "stands_for" else f"{key} = {best[key]}"
     ratio = interval.shown(best["y"])[0]
     if not timed(data):
@@ -254,8 +256,8 @@ def first_and_best(shares: Mapping[str, float]) -> str:
     """ "48 % with linux, 100 % with mitosis": of the first policy, and of the best if it has more."""
     first, *rest = shares
     best = max(usable(rest), key=lambda name: shares[name]) if rest else first
-    more = f", {shares[best]:.0f} % with {best}" if shares[best] >= shares[first] + 0.5 else ""
-    return f"{shares[first]:.0f} % with {first}{more}"
+    more = f", {shares[best]:.0f} % with {titled(best)}" if shares[best] >= shares[first] + 0.5 else ""
+    return f"{shares[first]:.0f} % with {titled(first)}{more}"
 
 
 def panels(count: int, height: float, width: float = WIDTH) -> tuple[Figure, np.ndarray]:
@@ -290,7 +292,8 @@ def locality(table: DataFrame) -> Figure:
         axis.set_ylabel(f"% of {counted(table)}")
     bars = {of.get_label(): of for axis in axes.flat for of in axis.containers}
     there = [name for name in CLASSES if name in bars]
-    legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title="leaf entry is")
+    title = "leaf entries are\n(guest-host)" if any("-" in name for name in there) else "leaf entry is"
+    legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title=title)
     left = len(parts) - len(shown)
     return finish(
         figure, table, headline_classes(table, parts), f"{left:,} more are not shown" if left else ""
@@ -378,7 +381,8 @@ def shares_of(table: DataFrame) -> DataFrame:
 
 @styled
 def timeline(table: DataFrame) -> Figure:
-    """Share of walks whose leaf entries are all local in each window; below, number of walks.
+    """Share of walks whose leaf entries are all local in each window; below, number of walks. Policies whose
+    lines coincide share one.
 
     A window without walks leaves a gap. After vMitosis (ASPLOS '21), Figure 6.
     table    ptanalyze.timeline's or Replayed.timeline
@@ -391,9 +395,11 @@ def timeline(table: DataFrame) -> Figure:
     figure = new_figure(5.0)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     edges = np.concatenate([[0.0], first["time_ns"].to_numpy() / 1e6])
-    for (name, of), (_, colour, marker) in zip(lines.items(), looks(list(lines)), strict=True):
+    shares = {name: 100 * of["leaf_LL_share"].to_numpy() for name, of in lines.items()}
+    for names, (_, colour, marker) in zip(coinciding(shares), looks(list(lines)), strict=False):
         look = {"color": colour, "marker": marker, "markersize": 5, "alpha": 0.8}
-        upper.plot((edges[1:] + edges[:-1]) / 2, 100 * of["leaf_LL_share"], label=broken(name, NAME), **look)
+        look["label"] = broken(", ".join(names), NAME)
+        upper.plot((edges[1:] + edges[:-1]) / 2, shares[names[0]], **look)
     upper.set(ylim=(-3, 103), ylabel=f"% of walks {what}")
     lower.stairs(first["walks"], edges, fill=True, color=GREY, alpha=0.5)
     lower.set(ylabel="walks", xlabel="ms since the trace began", xlim=(0, edges[-1]))
@@ -404,6 +410,14 @@ def timeline(table: DataFrame) -> Figure:
     }
     text = f"{what} walks: {first_and_best({name: 100 * share for name, share in local.items()})}"
     return finish(figure, table, text, f"windows of {show_duration(edges[1] / 1e3)}")
+
+
+def coinciding(shares: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """Names of lines that hide each other: the same in whole per cent, of {name: float[windows]}."""
+    together: dict[bytes, list[str]] = {}
+    for name, share in shares.items():
+        together.setdefault(np.nan_to_num(share, nan=-1).round().tobytes(), []).append(name)
+    return list(together.values())
 
 
 # ePT cache lines per gPT cache line: PTEMagnet (ASPLOS '21), section 3.2.

@@ -243,6 +243,11 @@ def usable(names: Iterable[str]) -> list[str]:
     return [name for name in every if name != BOUND] or every
 
 
+def titled(label: str) -> str:
+    """A policy as titles name it."""
+    return "huge pages" if label == "thp" else label
+
+
 def broken(label: str, width: int = 18) -> str:
     """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere."""
     parts = label.replace("+", "+ ").replace(":", ": ")
