@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UsageError
+from ..core.safe_files import open_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import blocks, read_only
 from . import address_space
@@ -353,5 +354,6 @@ def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
 def _own_copy(entries: np.ndarray) -> np.ndarray:
     """Entries to write to: of a memory-mapped file a private mapping, copied page by page when written."""
     if isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r":
-        return np.memmap(entries.filename, entries.dtype, "c", entries.offset, entries.shape)
+        with open_inside(str(entries.filename)) as file:
+            return np.memmap(file, entries.dtype, "c", entries.offset, entries.shape)
     return np.array(entries)
