@@ -5,17 +5,21 @@ import math
 import shutil
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from command_line import is_one_line
+from ptanalyze import synth
 from ptanalyze.analysis.ranking import best_first, rank
 from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
 from ptanalyze.core.columns import Section, message
-from ptanalyze.core.errors import bundled, size_in_words
+from ptanalyze.core.errors import DEFAULT_MACHINE, bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
+from ptanalyze.core.machine import load_machine
 from ptanalyze.cost.result import TIME
+from ptanalyze.formats.measured import write_machine
 from ptanalyze.formats.record import seal
 from ptanalyze.policies import BOUND
 from ptanalyze.show.terminal import print_view
@@ -382,3 +386,19 @@ def test_without_a_trace_there_is_no_time(pt, vm_sample, tmp_path):
     seal(vm, manifest["kind"], manifest["provenance"])
     assert is_one_line(ran := pt("timeline", vm, "-p", "linux"), 2)
     assert "holds no trace" in ran.err and "ptanalyze record" in ran.err
+
+
+def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_and_how_to_measure_pages(
+    pt, tmp_path
+):
+    sample = synth(tmp_path / "own", "16M", accesses=20_000, nodes=1, threads=1, init_trace=False).directory
+    model = msgspec.structs.replace(load_machine(DEFAULT_MACHINE).resized(1), name="single")
+    write_machine(tmp_path / "single.toml", model)
+    on = ("-m", tmp_path / "single.toml")
+    for words in (("whatif", sample), ("whatif", sample, "-p", "linux"), ("advise", sample, "-p", "hydra")):
+        said = pt(*words, *on).out
+        assert said.startswith("One node: ") and "1.00x" not in said and "trial --pages" in said
+        assert f"-m {DEFAULT_MACHINE}" in said
+    with_pages = pt("whatif", sample, *on, "-p", "mitosis", "-p", "thp", "--weight", "walks")
+    assert "thp" in with_pages.out and "1.00x" not in with_pages.out
+    assert pt("whatif", sample, *on, "--full").out.count("mitosis")

@@ -104,7 +104,7 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
         math.inf,
         Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
     )
-    assert nothing.sentence == "Stay with first-touch: no policy is faster."
+    assert nothing.sentence == str(message("asked", "one-node"))
 
 
 def test_what_the_capture_lacks_rules_policies_out_by_name():

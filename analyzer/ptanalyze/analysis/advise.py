@@ -18,7 +18,7 @@ from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, because, label_of, memory_limit, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
-from .verdict import Verdict, Workload, untold, verdict, workload
+from .verdict import Verdict, Workload, one_node, untold, verdict, workload
 from .whatif import planned, replay_scenario
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ class Advised:
     @property
     def sentence(self) -> str:
         """The policy to use, its speed-up and its cost, and why; without a trace a bound."""
+        if self.best is self.base and one_node(self.base):
+            return self.verdict.answer
         if self.best is self.base:
             within = " within the budget" if any(advice.over for advice in self.ranked) else ""
             return str(message("asked", "stay", base=label_of(self.base), within=within))

@@ -317,8 +317,11 @@ class Verdict(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """The best of what was asked for, in a sentence."""
+        """The best of what was asked for, in a sentence; on one node first that nothing can be remote."""
         first = next(iter(self.answers), None)
+        if one_node(self.base):
+            differs = [first.message] if first and first.kind != NONE else []
+            return joined([message("asked", "one-node"), *differs], " ")
         return str(first.message if first else message("asked", "alone", base=label_of(self.base)))
 
     @property
@@ -327,7 +330,8 @@ class Verdict(NamedTuple):
         remote = {part.kind: part.remote for part in self.parts if part.remote is not None}
         basis = [message("limit", "basis", base=label_of(self.base), **remote)] if len(remote) == 2 else []
         notes = [message("limit", "notes", notes=joined(self.notes, "; "))] if self.notes else []
-        return [str(line) for line in (self.limit, *(basis if self.kind in PLACED else []), *notes) if line]
+        lines = (self.limit, *(basis if self.kind in PLACED else []), *notes)
+        return [text for line in lines if line and (text := str(line))]
 
     @property
     def today(self) -> list[str]:
@@ -376,9 +380,14 @@ def verdict(
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     parts, notes = parts_of(base, huge), [*_unmeasured(base), *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
-    limit = limit_of(base, parts, about, answered, UNTOLD in {note.code for note in notes})
+    limit = limit_of(base, parts, about, answered, {note.code for note in notes})
     action = _action(base, parts, within, about)
     return Verdict(base, answers, parts, limit, notes, action, _research(base, within), cautions(base, best))
+
+
+def one_node(base: Result) -> bool:
+    """Whether the machine has a single node, on which all placements are alike."""
+    return len(base.classes) == 1
 
 
 def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answer:
@@ -447,15 +456,16 @@ def _unmeasured(base: Result) -> list[Message]:
 
 
 def limit_of(
-    base: Result, parts: Sequence[Part], about: Workload, answered: bool, unjudged: bool
+    base: Result, parts: Sequence[Part], about: Workload, answered: bool, unknown: Collection[str]
 ) -> Message | None:
-    """What limits the run. answered: whether huge pages are the answer already; unjudged: whether what they
-    give is not known, so that the rest is no verdict."""
+    """What limits the run. answered: whether huge pages are the answer already; unknown: codes of notes (with
+    UNTOLD the rest is no verdict)."""
     node, served = _busiest(base)
     if served >= CROWDED and about.spread >= SEVERAL and not about.fits:
         return message("limit", SERVER, node=about.on_host(node)[0], share=served)
-    if len(base.classes) == 1 and not any(part.noticed for part in parts):
-        return message("limit", SINGLE) if parts or base.local_tables else None
+    if one_node(base) and not any(part.noticed for part in parts):
+        open_ = "" if HUGE_UNKNOWN.isdisjoint(unknown) else "-open"
+        return message("limit", f"{SINGLE}{open_}") if parts or base.local_tables else None
     held = base.finding(CACHED)
     if held and not any(part.noticed for part in parts):
         return message("limit", "nothing-cached", size=held.numbers["size"])
@@ -464,7 +474,7 @@ def limit_of(
     first, most = parts[0], max((part.gain.high for part in parts if not part.least), default=1.0)
     answered = answered and len(parts) > 1  # on one node nothing else can be named beside the answer
     words = joined(part.message for part in parts if not (answered and part.kind == PAGES))
-    if unjudged:
+    if UNTOLD in unknown:
         return message("limit", UNKNOWN, parts=words)
     if first.noticed:
         how = "-measured" if first.gain == first.measured else "" if faster(first.gain.low) else "-unsure"
@@ -568,7 +578,7 @@ def _research(base: Result, within: Sequence[Result]) -> Message | None:
     asked = [result for result in within if availability(result.policy) == RESEARCH]
     best = next((result for result in asked if effect(result, base) > 0 and result.speedup), None)
     if best is None or best.speedup is None:
-        return message("research", "none") if asked and base.speedup else None
+        return message("research", "none") if asked and base.speedup and not one_node(base) else None
     written = interval(best.speedup)
     alike = [result for result in asked if result.speedup and interval(result.speedup) == written]
     names = list(dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)]))

@@ -14,6 +14,7 @@ from .replay_options import (
     question,
     question_options,
     replay_options,
+    runs_still,
     setup_from,
     sizes_of,
     sizes_option,
@@ -50,7 +51,6 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.setup import asked_of_processes
-    from ..capture.live import keeps_page_size, still_runs
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar
     from ..show.whatif import further
@@ -61,8 +61,7 @@ def command(
         advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)
-    pid = still_runs(opened.snapshot.facts) if advised.verdict.of_page_size else None
-    trial = None if pid is None or keeps_page_size(pid) else pid
+    trial = runs_still(opened, advised.verdict)
     steps = further(capture, advised.base, bool(options["calibration"] or opened.pages), True, trial)
     output.emit(
         "advise",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..analysis.frames import Replayed
     from ..analysis.setup import Policies, Setup
     from ..analysis.size import SizeCurve
+    from ..analysis.verdict import Verdict
     from ..core.process import Progress
     from ..formats.capture import Capture
 
@@ -220,7 +221,8 @@ def sizes_of(
     asked: str | None, capture: Capture, policies: Policies, setup: Setup, replayed: Replayed
 ) -> SizeCurve | None:
     """The SizeCurve that --sizes asks for, or that a capture needs whose leaf entries the caches hold."""
-    if asked == "1" or (asked is None and not replayed.fits_caches):
+    base = replayed.results[0]
+    if asked == "1" or (asked is None and (not replayed.fits_caches or len(base.classes) == 1)):
         return None
     from ..analysis.size import needed_curve, size_curve
 
@@ -230,6 +232,16 @@ def sizes_of(
     if len(times) != asked.count(",") + 1:
         raise UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")
     return size_curve(capture, policies, setup, times)
+
+
+def runs_still(capture: Capture, verdict: Verdict | None) -> int | None:
+    """PID whose page size is the answer, or may be, and can be changed; None: it has ended, or cannot."""
+    from ..capture.live import keeps_page_size, still_runs
+
+    if verdict is None or not verdict.of_page_size or not capture.has_snapshot:
+        return None
+    pid = still_runs(capture.snapshot.facts)
+    return None if pid is None or keeps_page_size(pid) else pid
 
 
 def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Callable[[], DataFrame]]:

@@ -32,7 +32,9 @@ def view(
     verdict, research = advised.verdict, [str(line) for line in (advised.verdict.research,) if line]
     said = [advised.sentence, *by_size(curve), *verdict.limits, *to_type(verdict), *research]
     yield Section(lines=[*said, *beware(verdict, [whose], further)])
-    yield Section(lines=["", *table(advised.replayed.results), baseline(advised.base), about(advised.base)])
+    rows = table(advised.replayed.results)
+    compared = ["", *rows, baseline(advised.base)] if rows else []
+    yield Section(lines=[*compared, about(advised.base)])
     if not further:
         yield from everything(advised)
         return

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..analysis.counting import HOST_MODEL
-from ..analysis.ranking import label_of, reshapes, walk_percent
-from ..analysis.verdict import CAUTIONS, Verdict
+from ..analysis.ranking import effect, label_of, reshapes, walk_percent
+from ..analysis.verdict import CAUTIONS, Verdict, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
-from ..core.errors import program, show_duration, size_in_words, this_program
+from ..core.errors import DEFAULT_MACHINE, program, show_duration, size_in_words, this_program
 from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.counts import AS_TRACED
@@ -58,8 +58,9 @@ def view(
     yield Section(
         lines=[said.answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
     )
-    yield Section(lines=["", *table(results)])
-    if others and RESEARCH in {available(result) for result in others}:
+    rows = table(results)
+    yield Section(lines=[*([""] if rows else []), *rows])
+    if others and rows and RESEARCH in {available(result) for result in others}:
         yield Section(lines=[str(message("research", "needed"))])
     if further:
         yield Section(lines=[*left_out(refused or {}), about(base), ""])
@@ -87,7 +88,12 @@ def beware(verdict: Verdict, notes: Sequence[str] = (), short: object = True) ->
 
 def by_size(curve: SizeCurve | None) -> list[str]:
     """What a larger run gains, where placement gains nothing in the captured one; else []."""
-    if curve is None or not curve.sentence or curve.of(curve.best)[0]["speedup"] >= NOTICED:
+    if (
+        curve is None
+        or one_node(curve.results[0][0])
+        or not curve.sentence
+        or curve.of(curve.best)[0]["speedup"] >= NOTICED
+    ):
         return []
     return [curve.sentence]
 
@@ -123,8 +129,12 @@ def left_out(refused: Mapping[str, str]) -> list[str]:
 
 
 def table(results: Sequence[Result]) -> list[str]:
-    """A row per policy, the baseline first."""
+    """A row per policy, the baseline first; on one node those that change something, [] where none does."""
     base = results[0]
+    if one_node(base) and len(results) > 1:
+        results = [base, *(result for result in results[1:] if effect(result, base))]
+        if len(results) == 1:
+            return []
     head = WITHOUT_RUN_TIME if base.speedup is None else HEAD
     rows = [row_of(name, result, base) for name, result in zip(labels(results), results, strict=True)]
     return aligned([head, *rows])
@@ -227,8 +237,10 @@ def further(
     """
     named = f" {shlex.quote(capture)}" if capture else ""
     this, steps = program(), {"full": "the same with --full"}
-    if pid is not None:
-        steps["pages"] = f"sudo {this_program()} trial --pages -p {pid}"
+    if pid is not None or one_node(base):
+        steps["pages"] = f"sudo {this_program()} trial --pages -p {pid or 'PID'}"
+    if one_node(base):
+        steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
     if not ranked:
         steps["advise"] = f"{this} advise{named}"
     steps["report"] = f"{this} report{named}"
