@@ -388,6 +388,14 @@ def test_without_a_trace_there_is_no_time(pt, vm_sample, tmp_path):
     assert "holds no trace" in ran.err and "ptanalyze record" in ran.err
 
 
+def test_lines_in_a_pipe_are_whole_unless_columns_says_otherwise(capsys, monkeypatch):
+    sentence = "word " * 200 + "end"
+    for columns, lines in ("", 1), ("80", 13):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_view([Section(lines=[sentence])])
+        assert len(capsys.readouterr().out.splitlines()) == lines
+
+
 def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_and_how_to_measure_pages(
     pt, tmp_path
 ):

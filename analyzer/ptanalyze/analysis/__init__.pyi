@@ -7,7 +7,6 @@ from ..world.mm_events import advice as advice
 from .advise import Advised as Advised
 from .advise import Question as Question
 from .classify import locality as locality
-from .frames import latency_frame as latency_frame
 from .setup import Policies as Policies
 from .setup import ReplayCapture as ReplayCapture
 from .setup import from_the_beginning as from_the_beginning

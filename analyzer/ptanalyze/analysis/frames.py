@@ -105,22 +105,6 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
     return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
 
 
-def latency_frame(matrices: Mapping[str, Any], ids: Sequence[int]) -> DataFrame:
-    """Square matrices of latencies as rows: state, reader, server, latency_ns (NaN where not measured).
-
-    matrices  {state, e.g. "idle": [reader][server] in ns, or None}
-    ids       nodes or CPUs of rows and columns
-    """
-    rows = [
-        (state, reader, server, float(ns))
-        for state, matrix in matrices.items()
-        if matrix is not None
-        for reader, row in zip(ids, matrix, strict=True)
-        for server, ns in zip(ids, row, strict=True)
-    ]
-    return described(table_of(rows, ["state", "reader", "server", "latency_ns"]))
-
-
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     """Common provenance of all results: machine, placement, baseline, and their own provenance."""
     sources = [

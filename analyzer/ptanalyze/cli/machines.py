@@ -90,10 +90,7 @@ def single(name: str, output: Output) -> None:
     machine = load_machine(name)
 
     def table() -> DataFrame:
-        from ..analysis.frames import latency_frame
-
-        matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
-        return latency_frame(matrices, range(machine.nodes))
+        raise click.UsageError(f"machine {name} is no table: --json, or the file as it is printed")
 
     lines = model_file("machines", name).read_text("utf-8").splitlines()
     output.emit("machine", table, lambda: msgspec.to_builtins(machine), lambda: [Section(lines=lines)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, size_in_words
 from .options import duration, echo, free_name, new_capture_option, next_step, pid, size
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ def command(
       sudo ptanalyze record -o app -- ./app --threads 4
       sudo ptanalyze record --pages -o app -- ./app --threads 4
       sudo ptanalyze record --for 30s --then end -o app -- ./app
-      sudo ptanalyze record -p 1234 --for 1m -o app
-      sudo ptanalyze record -p 1234 --follow-fork -o postgres
+      sudo ptanalyze record -p redis-server --for 1m -o app
     """
     if pid is not None and pages:
         raise UsageError(f"--pages runs COMMAND several times; `trial --pages -p {pid}` measures what runs")
@@ -213,7 +212,7 @@ def command(
     if recording.freed >= MUCH:
         echo(f"ptanalyze: {freed(recording, options)}", err=True)
     tables = "with its page tables" if recording.snapshot else "without page tables"
-    echo(f"{output}: recorded {tables}, {accesses(recording.accesses)}; {following}")
+    echo(f"{output}: recorded {tables}, {recording.accesses:,} accesses; {following}")
     if not region["follow_fork"] and (recording.children or is_shell(command[0])):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
@@ -282,54 +281,38 @@ def how_it_ended(recording: Recording) -> str:
 # What a person sees while a program is recorded: how far its trace is, and whether the disk will do.
 
 LOW = 2 << 30  # bytes free below which one line warns
-EVERY = 60.0  # seconds between lines, after the first ones
-FIRST = 2.0
+FIRST, EVERY = 2.0, 30.0  # seconds before the first line on a terminal, and between two lines at most
 
 
 class Progress:
-    """Call it with each TraceSize: on a terminal lines at growing intervals, elsewhere only the warning about
-    the disk."""
+    """Call it with each TraceSize: lines at intervals, and a warning about the disk."""
 
     def __init__(self, waiting_for: str = "") -> None:
         """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
-        self.waiting_for, self.terminal = waiting_for, sys.stderr.isatty()
-        self.next, self.warned = FIRST, False
+        self.waiting_for, self.warned = waiting_for, False
+        self.next = FIRST if sys.stderr.isatty() else EVERY
 
     def __call__(self, grown: TraceSize) -> None:
         if grown.free < LOW and not self.warned:
             self.warned = True
-            left = f"ptanalyze: only {on_disk(grown.free)} are left on the disk"
+            left = f"ptanalyze: only {size_in_words(grown.free)} are left on the disk"
             echo(f"{left}; Ctrl-C ends the program and keeps what is recorded", err=True)
-        if self.terminal and grown.seconds >= self.next:
+        if grown.seconds >= self.next:
             echo(f"ptanalyze: {line(grown, self.waiting_for)}", err=True)
             self.next = min(2 * self.next, self.next + EVERY)
 
     def sealing(self, grown: TraceSize) -> None:
         """The program has ended; what follows takes long for a large trace."""
-        if self.terminal:
-            echo(f"ptanalyze: checking and sealing {on_disk(grown.bytes)} of trace", err=True)
+        if self.next != EVERY:
+            echo(f"ptanalyze: checking and sealing {size_in_words(grown.bytes)} of trace", err=True)
 
 
 def line(grown: TraceSize, waiting_for: str = "") -> str:
-    """ "recording: 1:05, 366 MB, 41 MB/s"; "waiting for work(): 0:12" before anything is written."""
+    """ "recording: 1:05, 366 MiB, 5.6 MiB/s"; "waiting for work(): 0:12" before anything is written."""
     from ..formats.trace import HEADER_BYTES
 
     minutes, seconds = divmod(int(grown.seconds), 60)
     if waiting_for and grown.bytes <= HEADER_BYTES:
         return f"waiting for {waiting_for}: {minutes}:{seconds:02}"
     rate = grown.bytes / max(grown.seconds, 1e-9)
-    return f"recording: {minutes}:{seconds:02}, {on_disk(grown.bytes)}, {on_disk(rate)}/s"
-
-
-def accesses(count: int) -> str:
-    from ..show.terminal import number
-
-    return f"{number(count / 1e6)} M accesses" if count >= 1e6 else f"{count:,} accesses"
-
-
-def on_disk(count: float) -> str:
-    """Bytes for people, in powers of ten as disks are sold: 366 MB."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} bytes"
+    return f"recording: {minutes}:{seconds:02}, {size_in_words(grown.bytes)}, {size_in_words(int(rate))}/s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from .replay_options import (
     sizes_of,
     sizes_option,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("whatif")

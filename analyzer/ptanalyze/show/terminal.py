@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
+WIDE = 200  # columns of tables where there is no terminal and COLUMNS says nothing
 LONG = 24  # words are folded at this width where the table has no more room; numbers never
 PIECE = re.compile(r"[^-+ ]*[-+ ]|[^-+ ]+$")  # of a column's name, which may be broken behind it
 NUMBER = re.compile(r"[<>]?[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-|never|", re.IGNORECASE)
@@ -52,8 +52,9 @@ def print_json(what: str, value: object, refused: Mapping[str, str], **about: st
 
 
 def print_view(sections: Iterable[Section]) -> None:
-    """An answer for people, section by section."""
+    """An answer for people, section by section; lines are whole in a pipe, for grep and logs."""
     out = console()
+    piped = not out.is_terminal and not os.environ.get("COLUMNS")
     for section in sections:
         if isinstance(section.rows, Mapping):
             out.print(listing(section.rows, printable(section.title) or None))
@@ -62,7 +63,7 @@ def print_view(sections: Iterable[Section]) -> None:
         elif section.title:
             out.print(printable(section.title), style="bold")
         for line in section.lines:
-            whole = not isinstance(line, str) and bool(line.no_wrap)
+            whole = piped or (not isinstance(line, str) and bool(line.no_wrap))
             out.print(one_line(line), soft_wrap=whole)
 
 
@@ -213,9 +214,6 @@ def number(value: float | None) -> str:
     if isinstance(value, float):
         return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
     return f"{value:,}"
-
-
-# Latencies from node to node for people.
 
 
 @contextmanager
