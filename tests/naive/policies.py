@@ -28,7 +28,10 @@ class Policy:
 
 
 class Fixed(Policy):
-    """All policies that keep a fixed set of copies; host_replicas: of each host table on every node."""
+    """All policies that keep a fixed set of copies; host_replicas: of each host table on every node.
+
+    replicated  (level, number) -> whether that guest table is one of those on the nodes `replicas`
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Fixed(Policy):
         ideal=False,
         replicas=(),
         serve=None,
+        replicated=lambda table: True,
         host_replicas=False,
         weights=None,
     ):
@@ -48,6 +52,7 @@ class Fixed(Policy):
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, {"guest": 0, "host": 0}
         self.weights = [int(w) for w in weights.split(",")] if weights else [1] * nodes
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
+        self.replicated = replicated
         self.host_events, self.by = Counter(), 0
         self.captured, self.host, self.host_replicas = {}, {}, host_replicas
         tables = space.tables
@@ -64,7 +69,14 @@ class Fixed(Policy):
             self.host = memory.touched.hosts(space)
         elif rule is not None:
             self.home[memory.root] = self.pick(0)
-        self.pages = self.peak = len(memory.exists) * max(len(replicas), 1)
+        self.pages = self.peak = sum(self.takes(table) for table in memory.exists)
+
+    def of(self, table):
+        """Nodes with a copy of the table, none where it is at its home alone."""
+        return self.replicas if self.replicated(table) else ()
+
+    def takes(self, table):
+        return max(len(self.of(table)), 1)
 
     def pick(self, node, side="guest"):
         if self.rule == "interleave":
@@ -78,7 +90,7 @@ class Fixed(Policy):
     def where(self, table, node):
         if self.ideal:
             return node
-        if self.replicas:
+        if self.of(table):
             return self.serve[node]
         if table not in self.home:
             self.home[table] = self.pick(node)
@@ -119,14 +131,14 @@ class Fixed(Policy):
 
     def make(self, made, node):
         for table in made:
-            for there in self.replicas or [self.where(table, node)]:
+            for there in self.of(table) or [self.where(table, node)]:
                 self.events["tables_new", node, there] += 1
-        self.grow(len(made) * max(len(self.replicas), 1))
+            self.grow(self.takes(table))
 
     def write(self, table, node, stores=1):
         first = self.where(table, node)
         self.events["pte_writes", node, first] += stores
-        for there in self.replicas:
+        for there in self.of(table):
             if there != first:
                 self.events["pte_fanout", node, there] += stores
 
@@ -163,7 +175,7 @@ class Fixed(Policy):
     def table_data(self, table, to, node):
         """The hypervisor moved a guest table's page."""
         home = self.home.get(table)
-        if not self.replicas and home is not None and home != to:
+        if not self.of(table) and home is not None and home != to:
             self.events["tables_moved", home, to] += 1
             self.home[table] = to
 
@@ -173,9 +185,9 @@ class Fixed(Policy):
             if table in self.captured:
                 self.home[table] = self.captured[table]
             return
-        for there in self.replicas or [self.where(table, node)]:
+        for there in self.of(table) or [self.where(table, node)]:
             self.events["tables_freed", node, there] += 1
-        self.grow(-max(len(self.replicas), 1))
+        self.grow(-self.takes(table))
         self.home.pop(table, None)
         if table in self.captured:
             self.home[table] = self.captured[table]

@@ -1,13 +1,20 @@
 """The replay: a region's bounds, the further run, and all policies against their naive twins."""
 
 import os
+import re
+import sys
+from collections import Counter
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptanalyze
 from captures import without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
@@ -22,6 +29,8 @@ from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
 from ptanalyze.policies import plan_for
+from ptanalyze.policies.contract import Policy
+from ptanalyze.policies.static_replicas import guest_part, masked
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import Effort
@@ -542,6 +551,118 @@ def test_mitosis_on_some_nodes_counts_what_its_twin_counts(data):
     case = data.draw(cases())
     some = data.draw(st.lists(st.integers(0, case.machine.nodes - 1), min_size=1, unique=True))
     assert_as_naive(case, "mitosis", {"nodes": ",".join(map(str, sorted(some)))})
+
+
+# Policies of analyzer/docs/add-a-policy.md, against twins of their own.
+
+GUIDE = Path(ptanalyze.__file__).parents[1] / "docs" / "add-a-policy.md"
+
+
+@cache
+def of_the_page(name):
+    """The Policy that a block of the page makes."""
+    code = re.search(rf'```python\n("""{name}: .*?)```', GUIDE.read_text("utf-8"), re.DOTALL)[1]
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(code, GUIDE.name, "exec"), vars(module))
+    return module.POLICY
+
+
+def where_they_were(case):
+    """Of a single copy of each table: Fixed's arguments."""
+    one = len(case.snapshot.topology) < 2 and case.snapshot.native
+    return {"rule": "first"} if one else {"captured": True}
+
+
+def replicated_on(case, nodes, chosen):
+    """Twin that keeps the tables which `chosen`(first byte, byte after) says on `nodes`, as `masked` does."""
+
+    def twin(memory, space, machine):
+        far = machine.latency.idle
+        serve = [n if n in nodes else min(nodes, key=lambda m: (far[n][m], m)) for n in range(machine.nodes)]
+
+        def replicated(table):
+            level, number = table
+            return chosen(number << (12 + 9 * level), (number + 1) << (12 + 9 * level))
+
+        return naive.Fixed(
+            memory,
+            space,
+            machine.nodes,
+            replicas=sorted(nodes),
+            serve=serve,
+            replicated=replicated,
+            **where_they_were(case),
+        )
+
+    return twin
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_tables_of_big_vmas_are_on_the_two_busiest_nodes_as_a_twin_has_them(data, native):
+    case = data.draw(cases(native))
+    walks = Counter({node: 0 for node in range(case.machine.nodes)})
+    for chunk, cpu in enumerate(case.placement.chunk_cpu):
+        walks[int(case.placement.cpu_node[cpu])] += int(case.trace.chunks["touches"][chunk])
+    busiest = [node for node, _ in sorted(walks.items(), key=lambda item: (-item[1], item[0]))[:2]]
+    spans = [(int(vma["start"]), int(vma["end"])) for vma in case.snapshot.vmas]
+    big = [(first, end) for first, end in spans if end - first > 1 << 30]
+    twin = replicated_on(case, busiest, lambda low, high: any(a < high and low < b for a, b in big))
+    assert_same_as(case, twin, of_the_page("big-vmas"), {})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts(data, native):
+    case = data.draw(cases(native))
+    nodes = sorted(data.draw(st.sets(st.integers(0, case.machine.nodes - 1), min_size=1)))
+    levels = data.draw(st.sampled_from([(), (1,), (2, 3), (1, 2, 3, 4, 5)]))
+
+    def start_of(scenario, params):
+        return masked(scenario, np.isin(scenario.space.tables.level, levels), nodes)
+
+    def at(low, high):
+        return (high - low).bit_length() in {13 + 9 * level for level in levels}
+
+    policy = Policy("some", "some", guest=guest_part(start_of), source="a test", needs=("trace",))
+    assert_same_as(case, replicated_on(case, nodes, at), policy, {})
+    if len(levels) == 5:
+        done = [
+            run(case, *asked).counters
+            for asked in ((policy,), ("mitosis", {"nodes": ",".join(map(str, nodes))}))
+        ]
+        for counted in zip(*done, strict=True):
+            np.testing.assert_array_equal(*counted)
+
+
+class Moving(naive.Fixed):
+    """leaf-moves: before the Nth remote walk its leaf table goes where the walk is from."""
+
+    remote, patience = Counter(), 0
+
+    def walk(self, page, node, made):
+        leaf = self.memory.chain(page)[0]
+        server = super().walk(page, node, made)
+        self.remote[leaf] += server != node
+        if server != node and self.remote[leaf] == self.patience:
+            self.events["tables_moved", server, node] += 1
+            self.home[leaf], self.remote[leaf] = node, 0
+            self.write((leaf[0] + 1, leaf[1] >> 9), node)
+        return self.where(leaf, node)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans(), patience=st.sampled_from([1, 2, 3, 1000]))
+def test_leaf_tables_that_go_to_their_readers_are_where_a_twin_has_them(data, native, patience):
+    case = data.draw(cases(native))
+
+    def twin(memory, space, machine):
+        made = Moving(memory, space, machine.nodes, **where_they_were(case))
+        made.remote, made.patience = Counter(), patience
+        return made
+
+    params = {"walks": patience}
+    assert_same_as(case, twin, of_the_page("leaf-moves"), params)
 
 
 @pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra"])

@@ -143,11 +143,9 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     others  Scenarios of processes captured with it: threads that all of them have are not known
     """
     snapshot, machine = scenario.snapshot, scenario.machine
-    walks = np.zeros(scenario.nodes, np.int64)
     tables = np.zeros(scenario.nodes + 1, np.int64)
     if scenario.traced:
         node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
-        np.add.at(walks, node, np.diff(scenario.stream.offset))
         tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     memory = round(scenario.times_captured * scenario.extent[0])
@@ -158,7 +156,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
     return Workload(
-        walks,
+        scenario.walks_by_node,
         tables,
         memory_bytes=memory,
         node_bytes=room,

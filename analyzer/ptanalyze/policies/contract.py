@@ -291,20 +291,30 @@ def guest_homes(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
     return home, home.copy()
 
 
+def tables_of(scenario: Scenario, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """bool[T]: guest tables, of each level, that map a byte of one of the ranges start <= address < end.
+
+    starts, ends  uint64[n] bytes, ascending; ranges do not overlap
+    """
+    space = scenario.space
+    low, level = space.tables.base, space.tables.level.astype(np.uint64)
+    high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * level))
+    past, reached = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
+    map_some: np.ndarray = past < reached
+    map_some[space.guest_tables : space.guest_tables + space.host_tables] = False
+    return map_some
+
+
 def owner_masks(scenario: Scenario, ids: np.ndarray) -> np.ndarray:
     """uint64[len(ids)]: nodes that own a VMA within the span of each guest table at the trace's end.
 
     Tables without any VMA are given to the unknown VMA's owner, the main thread's node.
     """
     starts, ends, owners = scenario.history.last
-    tables = scenario.space.tables
-    low = tables.base[ids]
-    high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * tables.level[ids].astype(np.uint64)))
-    first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
     masks = np.zeros(len(ids), np.uint64)
     for node in np.unique(owners):
-        before = np.append(0, np.cumsum(owners == node))  # VMAs of the node before each
-        masks[before[last] > before[first]] |= np.uint64(1) << np.uint64(node)
+        own = owners == node
+        masks[tables_of(scenario, starts[own], ends[own])[ids]] |= np.uint64(1) << np.uint64(node)
     masks[masks == 0] = np.uint64(1) << np.uint64(scenario.history.vma_owner[0])
     return masks
 

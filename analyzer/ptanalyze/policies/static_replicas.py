@@ -1,7 +1,8 @@
 """Hooks and states of policies that keep every table page in a fixed set of copies, whoever asks for it.
 
 One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
-vmitosis-replicate. The same for the guest's tables and for the host's; all share a compiled loop.
+vmitosis-replicate; of some tables alone: `masked`. The same for the guest's tables and for the host's; all
+share a compiled loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,26 +38,28 @@ from .contract import (
     called_hook,
     captured_nodes,
     guest_exists,
+    guest_homes,
     hook,
     must_exist,
 )
 
-NOWHERE, MOVED, MISPLACED = -1, -2, -3
-FIRST_TOUCH, INTERLEAVE, BIND, SKIPPING, FOLLOW, BY_TABLE = range(6)
+NOWHERE, MOVED, REPLICATED, MISPLACED = -1, -2, -3, -4
+FIRST_TOUCH, INTERLEAVE, BIND, SKIPPING, FOLLOW = range(5)
 
 
 class State(NamedTuple):
     """
     home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed;
-                           MOVED: as that, and mremap took the page elsewhere; MISPLACED: of BY_TABLE
+                           MOVED: as that, and mremap took the page elsewhere; REPLICATED: on each node of
+                           `copies`; MISPLACED: the same, and each is on another's node
     again    int16[T]      `home` of a table that is made again after it was freed
-    serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
-    copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
+    serve    int16[nodes]  reader's node -> node whose copy it reads, of every table; NOWHERE: as `home` says
+    copies   int16[k]      nodes that hold a copy of tables that are REPLICATED or MISPLACED
     rule     int64[3]      FIRST_TOUCH, INTERLEAVE, BIND, SKIPPING; FOLLOW: the copy goes where the process
-                           runs; BY_TABLE: some replicas are misplaced. Tables placed so far (INTERLEAVE and
-                           SKIPPING) or the node (BIND). Whether mremap may move a leaf table as it is
-    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING); BY_TABLE: `serve` of tables that are
-                           well placed, then of MISPLACED ones
+                           runs. Tables placed so far (INTERLEAVE and SKIPPING) or the node (BIND). Whether
+                           mremap may move a leaf table as it is
+    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING); where `serve` is NOWHERE, `serve` of
+                           tables that are REPLICATED, then of MISPLACED ones
     """
 
     home: np.ndarray
@@ -69,10 +72,10 @@ class State(NamedTuple):
 
 @called_hook
 def place(state, table, node):
-    """Give a table without a home one, needed by a CPU of `node`; BY_TABLE: the node that serves it there."""
-    rule = state.rule[0]
-    if rule == BY_TABLE:
+    """Give a table without a home one, needed by a CPU of `node`; of replicas, the node of its copy."""
+    if state.home[table] <= REPLICATED:
         return np.int64(state.turns[node + (state.serve.size if state.home[table] == MISPLACED else 0)])
+    rule = state.rule[0]
     if rule == BIND:
         node = state.rule[1]
     elif rule != FIRST_TOUCH:
@@ -96,6 +99,12 @@ def server_of(state, table, node):
         if server < 0:
             server = place(state, table, node)
     return server
+
+
+@hook
+def copies_of(state, table):
+    """How many of the nodes `copies` have a table: all of them or none."""
+    return state.copies.size if state.home[table] <= REPLICATED else 0
 
 
 @hook
@@ -134,11 +143,12 @@ def make(state, tables, leaf, node, made, counters):
         table = leaf
         for _ in range(above):
             table = tables.parent[table]
-        if state.copies.size == 0:
+        copies = copies_of(state, table)
+        if copies == 0:
             counters.events[TABLE_NEW, node, server_of(state, table, node)] += 1
-        for copy in state.copies:
-            counters.events[TABLE_NEW, node, copy] += 1
-    grow(counters.pages, made * max(state.copies.size, 1))
+        for copy in range(copies):
+            counters.events[TABLE_NEW, node, state.copies[copy]] += 1
+        grow(counters.pages, max(copies, 1))
 
 
 @hook
@@ -146,9 +156,9 @@ def write(state, leaf, node, entries, events):
     """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
     first = server_of(state, leaf, node)
     events[PTE_WRITE, node, first] += entries
-    for copy in state.copies:
-        if copy != first:
-            events[PTE_FANOUT, node, copy] += entries
+    for copy in range(copies_of(state, leaf)):
+        if state.copies[copy] != first:
+            events[PTE_FANOUT, node, state.copies[copy]] += entries
 
 
 @called_hook
@@ -201,11 +211,12 @@ def free(state, table, node, counters):
     if state.home[table] == MOVED:
         state.home[table] = state.again[table]
         return
-    if state.copies.size == 0:
+    copies = copies_of(state, table)
+    if copies == 0:
         counters.events[TABLE_FREE, node, server_of(state, table, node)] += 1
-    for copy in state.copies:
-        counters.events[TABLE_FREE, node, copy] += 1
-    grow(counters.pages, -max(state.copies.size, 1))
+    for copy in range(copies):
+        counters.events[TABLE_FREE, node, state.copies[copy]] += 1
+    grow(counters.pages, -max(copies, 1))
     state.home[table] = state.again[table]
 
 
@@ -213,7 +224,7 @@ def free(state, table, node, counters):
 def move(state, table, to, counters):
     """The hypervisor moves the single copy, as any page of the guest; replicas stay where they belong."""
     home = state.home[table]
-    if state.copies.size == 0 and home >= 0 and home != to:
+    if home >= 0 and home != to:
         counters.events[TABLE_MOVED, home, to] += 1
         state.home[table] = to
 
@@ -244,9 +255,15 @@ HOST = HostHooks(server_of, on_nested, on_host_step)
 Begin: TypeAlias = Callable[[Scenario, Any], State]  # of a Scenario and the policy's parameters
 
 
+def pages(state: State, tables: np.ndarray | slice) -> int:
+    """Number of pages that `tables` (flat ids, bool[T] or a slice) take: one a copy."""
+    home = state.home[tables]
+    return len(home) + (len(state.copies) - 1) * int(np.count_nonzero(home <= REPLICATED))
+
+
 def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
-    """Tables that the kernel filled on the program's behalf take one page a copy."""
-    return len(tables) * max(len(state.copies), 1)
+    """PolicySide.implicit_tables: one page a copy."""
+    return pages(state, tables)
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
@@ -255,24 +272,26 @@ def initial_servers(state: State, ids: slice) -> np.ndarray | None:
     None where that depends on who touches a table first, or on where the process runs.
     """
     home, nodes, (rule, node, _) = state.home[ids], len(state.serve), state.rule.tolist()
-    if rule == BY_TABLE:
-        return np.where((home == MISPLACED)[:, None], state.turns[nodes:], state.turns[:nodes])
-    if (state.serve >= 0).all() and rule != FOLLOW:
+    if rule == FOLLOW:
+        return None
+    if (state.serve >= 0).all():
         return np.broadcast_to(state.serve, (len(home), nodes))
-    if (home < 0).any() and rule in (FIRST_TOUCH, FOLLOW):
+    copied, misplaced = home <= REPLICATED, home == MISPLACED
+    if rule == FIRST_TOUCH and (home[~copied] < 0).any():
         return None
     placed: np.ndarray | int = node
     if rule in (INTERLEAVE, SKIPPING):
         placed = state.turns[in_turn(rule, np.arange(len(home)), len(state.turns))]
     home = np.where(home < 0, placed, home).astype(np.int16)
-    return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
+    servers = np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
+    servers[copied] = state.turns[np.arange(nodes) + nodes * misplaced[copied, None]]
+    return servers
 
 
 def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: replicas of the guest's tables that exist when the trace begins."""
-    space = scenario.space
-    exists = guest_exists(scenario)
-    copy_tables(scenario, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
+    copied = guest_exists(scenario) & (state.home <= REPLICATED)
+    copy_tables(scenario, np.flatnonzero(copied[: scenario.space.guest_tables]), state.copies, events)
 
 
 def copy_host(state: State, scenario: Scenario, events: np.ndarray) -> None:
@@ -308,7 +327,7 @@ def guest_part(begin: Begin) -> PolicySide:
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
         state = begin(scenario, params)
-        return state, int(np.count_nonzero(guest_exists(scenario))) * max(len(state.copies), 1)
+        return state, pages(state, guest_exists(scenario))
 
     return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
 
@@ -317,8 +336,8 @@ def host_part(begin: Begin) -> PolicySide:
     """Part of the host's tables; begin(scenario, params) -> State."""
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state = begin(scenario, params)
-        return state, scenario.space.host_tables * max(len(state.copies), 1)
+        state, first = begin(scenario, params), scenario.space.guest_tables
+        return state, pages(state, slice(first, first + scenario.space.host_tables))
 
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
@@ -338,9 +357,23 @@ def one_copy(
 
 def replicas(scenario: Scenario, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
     """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
-    state = one_copy(scenario, nowhere(scenario), serve)
+    state = one_copy(scenario, np.full_like(nowhere(scenario), REPLICATED), serve)
     state.rule[2] = 0
     return state._replace(copies=np.array(copies, np.int16))
+
+
+def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarray) -> State:
+    """State of a copy of the guest's tables in `mask` (bool[T], by flat id) on each of `nodes`; CPUs of other
+    nodes read the copy of least latency. Tables not in it are where guest_homes has them.
+
+    With all in it, the policy mitosis with these nodes.
+    """
+    home, again = guest_homes(scenario)
+    home[mask] = again[mask] = REPLICATED
+    copies = sorted({int(node) for node in nodes})
+    state = one_copy(scenario, home, turns=nearest(copies, scenario.machine).tolist())
+    state.rule[2] = 0
+    return state._replace(again=again, copies=np.array(copies, np.int16))
 
 
 def nearest(copies: list[int], machine: Machine) -> np.ndarray:

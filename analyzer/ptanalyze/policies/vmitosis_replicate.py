@@ -21,7 +21,7 @@ from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..world.trees import GOLDEN, hashed
 from .contract import LAYERS_ACT, NODES, Policy, Scenario, node_groups, nodes_in_guest, replica_nodes
-from .static_replicas import BY_TABLE, MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
+from .static_replicas import MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
 
 NAME = "vmitosis-replicate"
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"
@@ -75,7 +75,7 @@ def start_guest(scenario: Scenario, params: Params) -> State:
         )
     following = np.zeros(scenario.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
-    state.serve[:], state.rule[0] = NOWHERE, BY_TABLE
+    state.serve[:] = NOWHERE
     for home in state.home, state.again:
         home[drawn(len(home), params.misplaced, params.seed)] = MISPLACED
     return state._replace(turns=np.concatenate([serve, following[serve]]).astype(np.int16))

@@ -189,6 +189,13 @@ class TracedProgram:
             return self.origin.stream
         return self._filter.first()
 
+    @property
+    def walks_by_node(self) -> np.ndarray:
+        """int64[nodes]: page walks of each node's CPUs in the trace; 0 without one."""
+        walks = np.zeros(self.nodes, np.int64)
+        np.add.at(walks, self.placement.cpu_node[self.placement.chunk_cpu], np.diff(self.stream.offset))
+        return walks
+
     @cached_property
     def steady_stream(self) -> WalkStream:
         """WalkStream of the steady part once more, with the TLBs as the stream left them."""
