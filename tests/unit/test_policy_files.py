@@ -145,7 +145,7 @@ def failed(package, sample):
 def test_asked_for_by_name_it_fails_in_one_line(failed, name):
     code, error = failed[name]
     assert code == 2
-    (said,) = error.splitlines()
+    (said,) = [line for line in error.splitlines() if not line.endswith(" compiled")]  # progress, if slow
     assert said.startswith(f"ptanalyze: policy {name}")
     assert all(part in said for part in FAILURES[name]), said
 
