@@ -28,7 +28,7 @@ from ptanalyze import kernels
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Machine, Strict
 from ptanalyze.kernels import replay
-from ptanalyze.policies import baselines, contract, static_replicas
+from ptanalyze.policies import contract, static_replicas
 
 # When WASP's daemon switches a process's replicas on and off, from what it counts over a trace.
 #
@@ -293,12 +293,8 @@ def limits_of(params: Params) -> Thresholds:
 
 def _linux(scenario: contract.Scenario) -> static_replicas.State:
     """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
-    captured = len(scenario.snapshot.topology) > 1
-    state: static_replicas.State = (
-        static_replicas.captured_guest(scenario)
-        if captured
-        else baselines.BY_FIRST_TOUCH[0].start(scenario, None)[0]
-    )
+    home, again = contract.guest_homes(scenario)
+    state: static_replicas.State = static_replicas.one_copy(scenario, home)._replace(again=again)
     state.rule[2] = 0
     return state
 

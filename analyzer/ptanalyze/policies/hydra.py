@@ -22,23 +22,7 @@ from ..kernels import (
     REPLICA_FAULT,
     TABLE_FREE,
     TABLE_NEW,
-)
-from ..kernels.replay import (
-    CLEAR,
-    COPIED,
-    DATA,
-    FLUSH,
-    FREE,
-    HINT,
-    MOVE,
-    SET,
-    UPDATE,
-    grow,
-    move_target,
-    popcount,
-    slot_range,
-    stores,
-    word_mask,
+    replay,
 )
 from ..world.history import History
 from .contract import GuestHooks, Policy, PolicySide, Scenario, called_hook, guest_exists, hook, owner_masks
@@ -133,7 +117,7 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         counters.events[PTE_COPY, node, owner] += copy(state, row, slot, node, owner, first)
         link(state, row, node, owner)
         compare(state, row, node, owner)
-        return COPIED + owner
+        return replay.COPIED + owner
     return np.int64(owner)
 
 
@@ -162,7 +146,7 @@ def need_table(state, tables, leaf, row, node, by, counters):
     while table >= 0 and not state.tables[table] & bit:
         state.tables[table] |= bit
         counters.events[TABLE_NEW, by, node] += 1
-        grow(counters.pages, 1)
+        replay.grow(counters.pages, 1)
         table = tables.parent[table]
     first = state.sharers[row, node] == 0
     if first:
@@ -182,9 +166,11 @@ def copy(state, row, slot, node, owner, first):
         lo, hi = same_vma(state.vma[row], slot, lo, hi)
     copied = 0
     for word in range(lo >> 6, (hi + 63) >> 6):
-        new = state.entries[row, owner, word] & word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        new = (
+            state.entries[row, owner, word] & replay.word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        )
         state.entries[row, node, word] |= new
-        copied += popcount(new)
+        copied += replay.popcount(new)
     return copied
 
 
@@ -211,29 +197,29 @@ def link(state, row, node, owner):
 @called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, by = steps.kind[step], steps.node[step], np.int64(steps.call[step] == BALANCING)
-    if kind == SET:
+    if kind == replay.SET:
         belong(state, steps, step)
     elif mapped.changed[step] == 0:
         return
-    elif kind == FREE:
+    elif kind == replay.FREE:
         free(state, steps.row[step], steps.number[step], by, node, counters)
-    elif kind == FLUSH:
+    elif kind == replay.FLUSH:
         shoot_down(state, steps.number[step], by, node, shootdowns, counters)
-    elif kind in (DATA, HINT):
+    elif kind in (replay.DATA, replay.HINT):
         row, slot = steps.row[step], steps.lo[step]
         owner = owner_of(state, row, slot)
         write(state, row, owner, node, mapped.changed[step], counters)
         state.sharing[by] |= state.sharers[row, owner]
         state.flushed[by] = SEVERAL
         propagate(state, row, owner, slot, slot + 1)
-    elif kind in (CLEAR, UPDATE, MOVE):
-        row, lo, hi = slot_range(steps, step)
+    elif kind in (replay.CLEAR, replay.UPDATE, replay.MOVE):
+        row, lo, hi = replay.slot_range(steps, step)
         owner = steps.was[step]
-        write(state, row, owner, node, stores(kind) * mapped.changed[step], counters)
+        write(state, row, owner, node, replay.stores(kind) * mapped.changed[step], counters)
         state.sharing[by] |= state.sharers[row, owner]
-        if kind == MOVE:
+        if kind == replay.MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
-        if kind == UPDATE:
+        if kind == replay.UPDATE:
             rewritten(state, tables, rows, row, lo, by)
             propagate(state, row, owner, lo, hi)
         else:
@@ -244,7 +230,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 @hook
 def belong(state, steps, step):
     """Slots now belong to another VMA."""
-    row, lo, hi = slot_range(steps, step)
+    row, lo, hi = replay.slot_range(steps, step)
     state.vma[row, lo:hi] = steps.number[step]
     state.whole[row] = steps.number[step] if hi - lo == 512 else SEVERAL
     state.complete[row] = 0
@@ -271,7 +257,7 @@ def rewritten(state, tables, rows, row, slot, by):
 def propagate(state, row, owner, lo, hi):
     """Slots lo..hi were written in every linked copy: all have what the owner has (4.1)."""
     for word in range(lo >> 6, (hi + 63) >> 6):
-        new = state.entries[row, owner, word] & word_mask(lo, hi, word)
+        new = state.entries[row, owner, word] & replay.word_mask(lo, hi, word)
         for sharer in range(state.sharers.shape[1]):
             if (state.sharers[row, owner] >> np.uint64(sharer)) & ONE:
                 state.entries[row, sharer, word] |= new
@@ -280,7 +266,7 @@ def propagate(state, row, owner, lo, hi):
 @hook
 def forget(state, row, lo, hi):
     for word in range(lo >> 6, (hi + 63) >> 6):
-        mask = ~word_mask(lo, hi, word)
+        mask = ~replay.word_mask(lo, hi, word)
         for node in range(state.entries.shape[1]):
             state.entries[row, node, word] &= mask
 
@@ -288,8 +274,8 @@ def forget(state, row, lo, hi):
 @hook
 def move(state, tables, rows, steps, mapped, counters, step):
     """The entries' new VMA has the old one's owner: its table gets them, and all that are linked to it."""
-    row, lo, hi = slot_range(steps, step)
-    target, to, each = move_target(steps, step)
+    row, lo, hi = replay.slot_range(steps, step)
+    target, to, each = replay.move_target(steps, step)
     node, before = steps.node[step], steps.was[step]
     owner = owner_of(state, target, to)
     need_table(state, tables, rows.leaf[target], target, owner, node, counters)
@@ -306,7 +292,7 @@ def free(state, row, table, by, node, counters):
     for sharer in range(state.sharers.shape[1]):
         if (state.tables[table] >> np.uint64(sharer)) & ONE:
             counters.events[TABLE_FREE, node, sharer] += 1
-    grow(counters.pages, -popcount(state.tables[table]))
+    replay.grow(counters.pages, -replay.popcount(state.tables[table]))
     state.sharing[by] |= state.tables[table]
     state.flushed[by] = SEVERAL
     state.tables[table] = 0

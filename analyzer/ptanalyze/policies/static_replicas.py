@@ -1,8 +1,7 @@
 """Hooks and states of policies that keep every table page in a fixed set of copies, whoever asks for it.
 
 One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
-vmitosis-replicate; of some tables alone: `masked`. The same for the guest's tables and for the host's; all
-share a compiled loop.
+vmitosis-replicate; of some tables: `masked`. The guest's and the host's tables share a compiled loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,25 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..core.machine import Machine
-from ..kernels import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW
-from ..kernels.replay import (
-    CLEAR,
-    DATA,
-    FLUSH,
-    FREE,
-    HINT,
-    HOST_DATA,
-    MOVE,
-    RUN,
-    TABLE_DATA,
-    UPDATE,
-    grow,
-    host_entry,
-    move_target,
-    moves_table,
-    stores,
-    view,
-)
+from ..kernels import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, replay
 from .contract import (
     GuestHooks,
     HostHooks,
@@ -85,7 +66,7 @@ def place(state, table, node):
     return np.int64(node)
 
 
-@view
+@replay.view
 def in_turn(rule: int, placed: Any, turns: int) -> Any:
     """Turn of the table after `placed` others: round-robin; SKIPPING leaves a turn out after each round."""
     return (placed + placed // turns if rule == SKIPPING else placed) % turns
@@ -105,6 +86,17 @@ def server_of(state, table, node):
 def copies_of(state, table):
     """How many of the nodes `copies` have a table: all of them or none."""
     return state.copies.size if state.home[table] <= REPLICATED else 0
+
+
+@hook
+def count_pages(state, kind, table, node, events):
+    """Count an event of each page of a table, caused by a CPU of `node`; how many there are."""
+    copies = copies_of(state, table)
+    if copies == 0:
+        events[kind, node, server_of(state, table, node)] += 1
+    for copy in range(copies):
+        events[kind, node, state.copies[copy]] += 1
+    return max(copies, 1)
 
 
 @hook
@@ -143,12 +135,7 @@ def make(state, tables, leaf, node, made, counters):
         table = leaf
         for _ in range(above):
             table = tables.parent[table]
-        copies = copies_of(state, table)
-        if copies == 0:
-            counters.events[TABLE_NEW, node, server_of(state, table, node)] += 1
-        for copy in range(copies):
-            counters.events[TABLE_NEW, node, state.copies[copy]] += 1
-        grow(counters.pages, max(copies, 1))
+        replay.grow(counters.pages, count_pages(state, TABLE_NEW, table, node, counters.events))
 
 
 @hook
@@ -166,26 +153,26 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
         return
-    if kind == MOVE:
-        row, _, each = move_target(steps, step)
+    if kind == replay.MOVE:
+        row, _, each = replay.move_target(steps, step)
         made = missing(state, rows.leaf[row], np.int64(mapped.made[step]))
-        if state.rule[2] and moves_table(steps, step):
+        if state.rule[2] and replay.moves_table(steps, step):
             move_leaf(state, tables, rows.leaf[steps.row[step]], rows.leaf[row], node, made, counters)
             return
         write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
         make(state, tables, rows.leaf[row], node, made, counters)
         write(state, rows.leaf[row], node, each * changed, counters.events)
-    elif kind in (CLEAR, UPDATE, DATA, HINT):
-        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
-    elif kind == FREE:
+    elif kind in (replay.CLEAR, replay.UPDATE, replay.DATA, replay.HINT):
+        write(state, rows.leaf[steps.row[step]], node, replay.stores(kind) * changed, counters.events)
+    elif kind == replay.FREE:
         free(state, steps.number[step], node, counters)
-    elif kind == FLUSH:
+    elif kind == replay.FLUSH:
         live = shootdowns.live[steps.number[step]]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
-    elif kind == TABLE_DATA:
+    elif kind == replay.TABLE_DATA:
         move(state, steps.number[step], steps.to[step], counters)
-    elif kind == RUN and state.rule[0] == FOLLOW:
+    elif kind == replay.RUN and state.rule[0] == FOLLOW:
         follow(state, np.int64(steps.to[step]), counters)
 
 
@@ -200,7 +187,7 @@ def move_leaf(state, tables, leaf, target, node, made, counters):
         make(state, tables, tables.parent[target], node, made - 1, counters)
     else:
         counters.events[TABLE_FREE, node, server_of(state, target, node)] += 1
-        grow(counters.pages, -1)
+        replay.grow(counters.pages, -1)
     state.home[leaf], state.home[target] = MOVED, home
     write(state, tables.parent[leaf], node, 1, counters.events)
     write(state, tables.parent[target], node, 1, counters.events)
@@ -211,12 +198,7 @@ def free(state, table, node, counters):
     if state.home[table] == MOVED:
         state.home[table] = state.again[table]
         return
-    copies = copies_of(state, table)
-    if copies == 0:
-        counters.events[TABLE_FREE, node, server_of(state, table, node)] += 1
-    for copy in range(copies):
-        counters.events[TABLE_FREE, node, state.copies[copy]] += 1
-    grow(counters.pages, -max(copies, 1))
+    replay.grow(counters.pages, -count_pages(state, TABLE_FREE, table, node, counters.events))
     state.home[table] = state.again[table]
 
 
@@ -233,18 +215,18 @@ def move(state, table, to, counters):
 def follow(state, to, counters):
     """Replicate every table on `to`, switch the roots, free what was (vMitosis, Table 3)."""
     pages, before = counters.pages[0], np.int64(state.copies[0])
-    grow(counters.pages, pages)
+    replay.grow(counters.pages, pages)
     counters.events[TABLE_MOVED, before, to] += pages
     counters.events[TABLE_FREE, to, before] += pages
-    grow(counters.pages, -pages)
+    replay.grow(counters.pages, -pages)
     state.copies[0] = to
     state.serve[:] = to
 
 
 @called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
-    if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
-        table, _ = host_entry(steps, tables, step)
+    if mapped.changed[step] and steps.kind[step] in (replay.HOST_DATA, replay.TABLE_DATA):
+        table, _ = replay.host_entry(steps, tables, step)
         if table >= 0:
             write(state, table, steps.node[step], 1, counters.host_events)
 
@@ -255,15 +237,10 @@ HOST = HostHooks(server_of, on_nested, on_host_step)
 Begin: TypeAlias = Callable[[Scenario, Any], State]  # of a Scenario and the policy's parameters
 
 
-def pages(state: State, tables: np.ndarray | slice) -> int:
+def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray | slice) -> int:
     """Number of pages that `tables` (flat ids, bool[T] or a slice) take: one a copy."""
     home = state.home[tables]
     return len(home) + (len(state.copies) - 1) * int(np.count_nonzero(home <= REPLICATED))
-
-
-def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
-    """PolicySide.implicit_tables: one page a copy."""
-    return pages(state, tables)
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray | None:
@@ -327,7 +304,7 @@ def guest_part(begin: Begin) -> PolicySide:
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
         state = begin(scenario, params)
-        return state, pages(state, guest_exists(scenario))
+        return state, implicit_tables(state, scenario, guest_exists(scenario))
 
     return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
 
@@ -337,7 +314,7 @@ def host_part(begin: Begin) -> PolicySide:
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
         state, first = begin(scenario, params), scenario.space.guest_tables
-        return state, pages(state, slice(first, first + scenario.space.host_tables))
+        return state, implicit_tables(state, scenario, slice(first, first + scenario.space.host_tables))
 
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
@@ -370,10 +347,9 @@ def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarr
     """
     home, again = guest_homes(scenario)
     home[mask] = again[mask] = REPLICATED
-    copies = sorted({int(node) for node in nodes})
-    state = one_copy(scenario, home, turns=nearest(copies, scenario.machine).tolist())
-    state.rule[2] = 0
-    return state._replace(again=again, copies=np.array(copies, np.int16))
+    copies = np.unique(nodes).tolist()
+    state = replicas(scenario, copies, np.full(scenario.nodes, NOWHERE))
+    return state._replace(home=home, again=again, turns=nearest(copies, scenario.machine).astype(np.int16))
 
 
 def nearest(copies: list[int], machine: Machine) -> np.ndarray:

@@ -12,20 +12,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels import PTE_WRITE, TABLE_MOVED
+from ..kernels import PTE_WRITE, TABLE_MOVED, replay
 from ..kernels.data_migration import NOWHERE, place_page
-from ..kernels.replay import (
-    ALL,
-    CLEAR,
-    DATA,
-    FREE,
-    HOST_DATA,
-    MOVE,
-    TABLE_DATA,
-    host_entry,
-    move_target,
-    slot_range,
-)
 from ..world.page_homes import by_host, count_children
 from . import static_replicas
 from .contract import (
@@ -116,17 +104,17 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, to = steps.kind[step], np.int64(steps.to[step])
     if mapped.changed[step] == 0:
         return
-    if kind == TABLE_DATA:
+    if kind == replay.TABLE_DATA:
         return carry(state, tables, np.int64(steps.number[step]), to, counters.events)
-    if kind == FREE:
+    if kind == replay.FREE:
         leave(state, tables, np.int64(steps.number[step]))
     static_replicas.on_step(state.tables, tables, rows, steps, shootdowns, mapped, counters, step)
-    row, lo, hi = slot_range(steps, step)
-    if kind == MOVE:
+    row, lo, hi = replay.slot_range(steps, step)
+    if kind == replay.MOVE:
         move_entries(state, tables, rows, steps, mapped, step)
-    if kind in (CLEAR, MOVE):
+    if kind in (replay.CLEAR, replay.MOVE):
         clear(state, rows, row, lo, hi)
-    elif kind == DATA:
+    elif kind == replay.DATA:
         leaf = np.int64(rows.leaf[row])
         change(state, leaf, row, lo, to)
         put_right(state, tables, leaf, np.int64(steps.node[step]), counters.events)
@@ -135,8 +123,8 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 @hook
 def move_entries(state, tables, rows, steps, mapped, step):
     """mremap: the target's table gets the entries; their data stay where they are."""
-    row, lo, hi = slot_range(steps, step)
-    target, to, each = move_target(steps, step)
+    row, lo, hi = replay.slot_range(steps, step)
+    target, to, each = replay.move_target(steps, step)
     leaf = np.int64(rows.leaf[target])
     join(state, tables, leaf, np.int64(mapped.made[step]))
     for slot in range(np.int64(lo), hi):
@@ -213,16 +201,16 @@ def carry(state, tables, table, to, events):
 @called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, node = steps.kind[step], np.int64(steps.node[step])
-    if mapped.changed[step] == 0 or kind not in (DATA, HOST_DATA, TABLE_DATA):
+    if mapped.changed[step] == 0 or kind not in (replay.DATA, replay.HOST_DATA, replay.TABLE_DATA):
         return
-    table, slot = host_entry(steps, tables, step)
+    table, slot = replay.host_entry(steps, tables, step)
     if table < 0:
         return
     to = np.int64(steps.to[step])
-    if kind != DATA:
+    if kind != replay.DATA:
         counters.host_events[PTE_WRITE, node, state.tables.home[table]] += 1
     row = state.row[table]
-    if slot != ALL:
+    if slot != replay.ALL:
         change(state, table, row, slot, to)
     else:
         for each in range(512):

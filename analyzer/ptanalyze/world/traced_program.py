@@ -192,9 +192,8 @@ class TracedProgram:
     @property
     def walks_by_node(self) -> np.ndarray:
         """int64[nodes]: page walks of each node's CPUs in the trace; 0 without one."""
-        walks = np.zeros(self.nodes, np.int64)
-        np.add.at(walks, self.placement.cpu_node[self.placement.chunk_cpu], np.diff(self.stream.offset))
-        return walks
+        node = self.placement.cpu_node[self.placement.chunk_cpu]
+        return np.bincount(node, np.diff(self.stream.offset), self.nodes).astype(np.int64)
 
     @cached_property
     def steady_stream(self) -> WalkStream:
