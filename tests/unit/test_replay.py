@@ -568,7 +568,7 @@ def of_the_page(name):
 
 
 def where_they_were(case):
-    """Of a single copy of each table: Fixed's arguments."""
+    """Arguments of Fixed: a single copy of each table, as guest_homes has it."""
     one = len(case.snapshot.topology) < 2 and case.snapshot.native
     return {"rule": "first"} if one else {"captured": True}
 
