@@ -103,7 +103,8 @@ wheels: $(VENV)/bin/pip native
 # the manual, build/docs/index.html
 docs: $(VENV)/.installed-test
 	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
-	@echo "Made: build/docs/index.html"
+	$(VENV)/bin/python analyzer/docs/_ext/man_pages.py build/man
+	@echo "Made: build/docs/index.html; man -l build/man/ptanalyze.1"
 
 # README's picture, from the browser that the suite uses
 picture: $(VENV)/.installed-test
@@ -125,9 +126,10 @@ notebooks: $(VENV)/.installed-notebooks
 rendered: $(VENV)/.installed-test
 	$(VENV)/bin/python analyzer/docs/_ext/notebook_pages.py render
 
-# man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
+# man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1; the wheel brings ptanalyze.1
 man: $(VENV)/.installed
 	$(VENV)/bin/python analyzer/docs/_ext/man_pages.py build/man
+	cp build/man/ptanalyze.1 analyzer/docs/man/
 
 # KEEP=FILE keeps the values, BEFORE=FILE shows kept ones beside those of now: on one machine, the table of a change
 bench: $(VENV)/.installed-test $(VENV)/.installed-bench

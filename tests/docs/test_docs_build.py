@@ -56,6 +56,11 @@ def every_command(command=program, name="ptanalyze"):
             yield from every_command(command.get_command(context, child), f"{name} {child}")
 
 
+def test_the_man_page_that_the_wheel_brings_is_made_of_the_help_of_now(man):
+    """`make man` writes it."""
+    assert (DOCS / "man/ptanalyze.1").read_text() == man["ptanalyze.1"].read_text()
+
+
 def test_every_command_and_option_is_in_the_manual(manual):
     page = manual["reference/commands.html"]
     for name, command in every_command():
