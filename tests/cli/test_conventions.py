@@ -176,8 +176,9 @@ def test_what_an_extra_has_is_asked_for_before_anything_is_computed(
 
 def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "seaborn", None)
-    for name in ("ptanalyze.show.plots", "ptanalyze.show.style"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("plots", "style"):  # imported by a test before, they are also attributes of their package
+        monkeypatch.delitem(sys.modules, f"ptanalyze.show.{name}", raising=False)
+        monkeypatch.delattr(f"ptanalyze.show.{name}", raising=False)
     with pytest.raises(UsageError, match=r"'ptanalyze\[plots\]'"):
         ptanalyze_package.__getattr__("plots")
 

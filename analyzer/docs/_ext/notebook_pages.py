@@ -59,6 +59,10 @@ class Kernels(AsyncKernelManager):
         super().__init__(**how, kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
 
 
+# said of one run: this one has no compiled code yet
+COMPILING = re.compile(r"(ptanalyze: (compiling \d+ functions, .*|\d+ of \d+ compiled)\n)+")
+
+
 @contextmanager
 def running(place):
     """A function that runs a notebook in a directory, in place; all of them share a kernel.
@@ -73,6 +77,10 @@ def running(place):
             client.nb = one
             for k, cell in enumerate(one.cells):
                 client.execute_cell(cell, k)
+                if "outputs" in cell:
+                    cell.outputs = [
+                        one for one in cell.outputs if not COMPILING.fullmatch(one.get("text", ""))
+                    ]
 
     with client.setup_kernel(env=os.environ | variables(place)):
         yield run
