@@ -3,6 +3,7 @@
 import copy
 import html
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,18 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
     assert given == read != plain
     advised = ptanalyze.advise(vm, calibration=kept, cold=True).frame.set_index("policy")
     assert advised["speedup"]["vmitosis-replicate"] == given
+
+
+def test_a_table_of_results_shows_the_columns_that_matter_and_has_all(native):
+    table = ptanalyze.whatif(native, ["mitosis"], baseline="linux")
+    shown = repr(table).splitlines()
+    assert shown[0].split() == ["policy", "speedup", "speedup_low", "speedup_high", "memory_mib"]
+    mib = (table["pt_bytes_peak"] - table["pt_bytes_peak"][0]) / 2**20
+    assert [float(row.split()[-1]) for row in shown[1:3]] == pytest.approx(mib.tolist(), abs=6e-4)
+    assert str(table.shape[1]) in shown[-1] and {"walks", "reads_per_walk"} <= set(table.columns)
+    kept = pickle.loads(pickle.dumps(table))
+    assert kept.equals(table) and kept.attrs == table.attrs
+    assert {type(one) for one in (table.head(), table[["policy"]], table.copy())} == {pd.DataFrame}
 
 
 def test_captures_and_answers_show_themselves_in_a_notebook(native, tmp_path):

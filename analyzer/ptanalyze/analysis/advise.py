@@ -162,12 +162,8 @@ class Advised:
 
     def _repr_html_(self) -> str:
         """For a notebook: the sentence, the workload, and the table's first columns."""
-        shown = self.frame[
-            ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
-        ]
-        table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
         why = f"{self.workload}: {'; '.join(self.evidence)}."
-        return lines([self.sentence, *self.verdict.limits, why]) + table
+        return lines([self.sentence, *self.verdict.limits, why]) + str(self.frame._repr_html_())
 
 
 def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:

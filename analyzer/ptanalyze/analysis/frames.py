@@ -60,11 +60,13 @@ def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
     """One row per Result: cost.result.COLUMNS.
 
-    attrs["machine"]: machine_limits, if a Machine is given.
+    attrs["machine"]: machine_limits, if a Machine is given. Printed, it shows few of its columns.
     """
+    from .answers import Answers
+
     rows = numbers(table_of([result.row() for result in results]), COLUMNS)
     limits = machine_limits(machine) if machine else {}
-    return described(rows, owned(results), provenance_of(results), COLUMNS, machine=limits)
+    return described(Answers(rows), owned(results), provenance_of(results), COLUMNS, machine=limits)
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
@@ -136,18 +138,8 @@ class Replayed:
 
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""
-        names = [
-            "policy",
-            "params",
-            "speedup_low",
-            "speedup",
-            "speedup_high",
-            "cycles_per_walk",
-            "leaf_LL_share",
-        ]
-        table = str(self.frame[names].to_html(index=False, float_format="{:,.3f}".format, border=0))
-        more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
-        return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])
+        refused = [f"{name}: {why}" for name, why in self.refused.items()]
+        return str(self.frame._repr_html_()) + lines([*refused, ".frame; .reads, .leaves, .calls, .timeline"])
 
     @property
     def _nested(self) -> bool:

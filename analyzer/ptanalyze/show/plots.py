@@ -19,7 +19,7 @@ from pandas import DataFrame, Series, isna, to_numeric
 
 from ..core import interval
 from ..core.columns import ASSUMED, CACHED, COLD, message
-from ..core.errors import UsageError, show_duration, size_as_read, size_in_words
+from ..core.errors import UsageError, show_duration, size_as_read
 from ..core.interval import Interval
 from .style import (
     BLUE,
@@ -48,6 +48,7 @@ from .style import (
     titled,
     usable,
 )
+from .whatif import more_memory
 
 __all__ = (
     "curve",
@@ -135,11 +136,6 @@ def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
         "steady state: one-time costs are not in it" if timed(table) and not cold else "",
         f"bars: {assumed}" if assumed and timed(table) else "",
     )
-
-
-def more_memory(size: int) -> str:
-    """ "+5.7 MiB", "-384 KiB", "0 KiB"."""
-    return f"{'' if not size else '-' if size < 0 else '+'}{size_in_words(abs(size))}"
 
 
 def headline(rows: DataFrame, base: str) -> str:
@@ -361,9 +357,8 @@ def reads(table: DataFrame, width: float = WIDTH) -> Figure:
     most = max(float(share.to_numpy().max()) for share in shares.values())
     for axis, (name, share) in zip(axes.flat, shares.items(), strict=False):
         few = len(share) * axes.shape[1] <= NUMBERS * width
-        sns.heatmap(
-            share, ax=axis, vmin=0, vmax=most, cmap="Blues", annot=few, fmt=".0f", cbar=False, square=True
-        )
+        look = {"vmin": 0, "vmax": most, "cmap": "Blues", "square": True}
+        sns.heatmap(share, ax=axis, annot=few, fmt=".0f", cbar=False, **look)
         axis.set_title(f"{broken(name)}\n{100 - local[name]:.0f} % remote")
         axis.set(xlabel="serving node", ylabel="reader's node" if axis in axes[:, 0] else "")
         axis.tick_params(rotation=0)
@@ -381,10 +376,9 @@ def shares_of(table: DataFrame) -> DataFrame:
 
 @styled
 def timeline(table: DataFrame) -> Figure:
-    """Share of walks whose leaf entries are all local in each window; below, number of walks. Policies whose
-    lines coincide share one.
+    """Share of walks whose leaf entries are all local in each window; below, number of walks.
 
-    A window without walks leaves a gap. After vMitosis (ASPLOS '21), Figure 6.
+    A window without walks leaves a gap; lines that coincide are one. After vMitosis (ASPLOS '21), Figure 6.
     table    ptanalyze.timeline's or Replayed.timeline
     columns  policy, params, time_ns, walks, leaf_LL_share; attrs nested
     """

@@ -102,13 +102,9 @@ class Plot(Figure):
         return " ".join(self.get_suptitle().split()) or super().__repr__()
 
     def _repr_png_(self) -> bytes:
-        return png(self)
-
-
-def png(figure: Figure) -> bytes:
-    file = BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+        file = BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:

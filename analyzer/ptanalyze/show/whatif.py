@@ -191,10 +191,13 @@ def cycles(count: float) -> str:
 
 def memory_cell(result: Result, base: Result) -> str:
     """Bytes at their peak beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
-    size = result.peak_bytes - (0 if result is base else base.peak_bytes)
-    text = size_in_words(abs(size))
-    sign = "" if result is base or not size else "+" if size > 0 else "-"
-    return sign + text
+    more = more_memory(result.peak_bytes - base.peak_bytes)
+    return size_in_words(base.peak_bytes) if result is base else more
+
+
+def more_memory(size: int) -> str:
+    """ "+5.7 MiB", "-384 KiB", "0 KiB"."""
+    return f"{'' if not size else '-' if size < 0 else '+'}{size_in_words(abs(size))}"
 
 
 def earned(row: Mapping[str, Any]) -> str:
