@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,11 +62,36 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 
     attrs["machine"]: machine_limits, if a Machine is given. Printed, it shows few of its columns.
     """
-    from .answers import Answers
-
     rows = numbers(table_of([result.row() for result in results]), COLUMNS)
     limits = machine_limits(machine) if machine else {}
-    return described(Answers(rows), owned(results), provenance_of(results), COLUMNS, machine=limits)
+    return described(answers()(rows), owned(results), provenance_of(results), COLUMNS, machine=limits)
+
+
+@cache
+def answers() -> type[DataFrame]:
+    """The class of a table that shows few of its columns; what is taken from one is a plain DataFrame."""
+    from pandas import DataFrame
+
+    class Answers(DataFrame):  # type: ignore[misc]
+        _constructor = property(lambda self: DataFrame)
+        _repr_html_ = property(lambda self: shown(self)._repr_html_)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return DataFrame.copy, (self.copy(deep=False),)
+
+        def __repr__(self) -> str:
+            return f"{shown(self)!r}\n{len(self.columns)} columns: .columns"
+
+    return Answers
+
+
+def shown(table: DataFrame) -> DataFrame:
+    """Policies, their speed-ups, and MiB at their peak beyond the baseline's."""
+    total = table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
+    more = (total - total[table["policy"] == table["baseline"]].head(1).sum()) / 2**20
+    named = ["policy", "params"] if table["policy"].duplicated().any() else ["policy"]
+    ends = ["speedup", "speedup_low", "speedup_high"] if table["speedup"].notna().any() else ["walk_cycles"]
+    return table[[*named, *ends, *table.columns.intersection(["over"])]].assign(memory_mib=more).round(3)
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
