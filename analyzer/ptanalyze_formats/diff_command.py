@@ -13,8 +13,8 @@ REDACTED = "frames are renumbered there, so an unchanged page may count as moved
 
 
 @click.command("diff")
-@click.argument("a", type=click.Path(), shell_complete=pt.options.captures)
-@click.argument("b", type=click.Path(), shell_complete=pt.options.captures)
+@click.argument("a", type=click.Path(readable=False), shell_complete=pt.options.captures)
+@click.argument("b", type=click.Path(readable=False), shell_complete=pt.options.captures)
 @pt.options.output_options()
 def command(a: str, b: str, output: pt.options.Output) -> None:
     """Compare the page tables of two captures of the same process or VM.

@@ -8,7 +8,7 @@ import ptanalyze as pt
 
 
 @click.command("redact")
-@click.argument("capture", type=click.Path(), shell_complete=pt.options.captures)
+@click.argument("capture", type=click.Path(readable=False), shell_complete=pt.options.captures)
 @pt.options.new_capture_option("CAPTURE.redacted.capture")
 def command(capture: str, output: str | None) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.

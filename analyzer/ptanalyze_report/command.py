@@ -10,7 +10,11 @@ import ptanalyze as pt
 
 @click.command("report")
 @click.argument(
-    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=pt.options.captures
+    "captures",
+    nargs=-1,
+    type=click.Path(readable=False),
+    metavar="[CAPTURE]...",
+    shell_complete=pt.options.captures,
 )
 @click.option(
     "-o",

@@ -16,6 +16,7 @@ from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Check, check_capture,
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.check.vm import check_host, check_joined
 from ptanalyze.capture.vm.join import join, put_together
+from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
@@ -55,12 +56,38 @@ def flip(path, at, bit=1):
 
 @pytest.mark.parametrize("file", ["gpt.entries", "gpt.tables", "maps", "snapshot.json", "trace.ptt"])
 def test_a_flipped_bit_is_refused_by_what_reads_the_file(copy, file, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # a kept stream answers without its trace
-    capture = copy("sysbench-memory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    capture, weight = copy("sysbench-memory"), "walks" if file == "trace.ptt" else "leaf"
+    assert len(classify(capture, weight=weight))  # whose stream is kept, and would answer without its trace
     size = (capture / file).stat().st_size
     flip(capture / file, size // 2)
     with pytest.raises(CaptureError, match=file):
-        classify(capture, weight="walks" if file == "trace.ptt" else "leaf")
+        classify(capture, weight=weight)
+
+
+@pytest.mark.parametrize("way", ["--json", "--csv"])
+def test_a_damaged_packed_file_is_a_failed_check_as_others_are(copy, way, capsys):
+    capture = copy("vm-numa-visible")
+    flip(capture / "ept.entries.xz", 1000)
+    assert run(["check", str(capture), way]) == 1
+    out = capsys.readouterr().out
+    assert "failed" in out and "ept.entries.xz" in out
+    if way == "--json":
+        assert json.loads(out)["result"][0]["verdict"] == FAILED
+
+
+@pytest.mark.parametrize("command", ["classify", "check", "redact", "report", "diff"])
+def test_a_capture_of_another_user_is_refused_in_our_words(copy, command, capsys, monkeypatch):
+    capture = copy("sysbench-memory")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: str(path) != str(capture))
+
+    def refused(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("ptanalyze.formats.record.read_inside", refused)
+    assert run([command, *[str(capture)] * (1 + (command == "diff"))]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ptanalyze: {capture}: ") and "Error" not in line
 
 
 def test_a_damaged_capture_is_not_sealed_anew_without_its_secrets(copy, tmp_path):

@@ -1,5 +1,7 @@
 """trace.ptt and its index: what is written is read again, and nothing else is taken for it."""
 
+import lzma
+import os
 import struct
 import subprocess
 import sys
@@ -411,12 +413,13 @@ def same(a, b):
 
 
 def without_touches(directory):
-    """Trace with other bytes in place of its touches."""
-    text = bytearray((directory / TRACE).read_bytes())
+    """Trace with other bytes in place of its touches, in a file that looks untouched, as on a broken disk."""
+    text, written = bytearray((directory / TRACE).read_bytes()), (directory / TRACE).stat().st_mtime_ns
     index = read_index(directory / TRACE)
     for at, length in zip(index.payload.tolist(), index.length.tolist(), strict=True):
         text[at : at + length] = bytes(length)
     (directory / TRACE).write_bytes(text)
+    os.utime(directory / TRACE, ns=(written, written))
 
 
 def test_a_trace_opened_by_its_index_is_the_trace(directory):
@@ -436,6 +439,39 @@ def test_damaged_touches_are_found_when_they_are_decoded(directory):
     without_touches(directory)
     with pytest.raises(CaptureError, match=r"chunk 0.*CRC-32"):
         list(open_capture(directory).trace.batches(1))
+
+
+def flipped(path):
+    text = bytearray(path.read_bytes())
+    text[-10] ^= 1
+    path.write_bytes(text)
+    os.utime(path, ns=(0, 0))
+
+
+def replaced(path):
+    when = path.stat().st_mtime_ns
+    path.rename(path.with_suffix(".old"))
+    path.write_bytes(path.with_suffix(".old").read_bytes()[:-10] + bytes(10))
+    os.utime(path, ns=(when, when))
+
+
+@pytest.mark.parametrize("damaged", [flipped, replaced])
+def test_an_index_of_a_file_that_was_changed_since_is_no_answer_about_its_touches(directory, damaged):
+    assert open_capture(directory).trace
+    damaged(directory / TRACE)
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="frame crc"):
+            assert open_capture(directory).trace
+
+
+def test_the_index_of_a_packed_trace_is_used_until_that_changes(directory):
+    packed, plain = directory / f"{TRACE}.xz", (directory / TRACE).read_bytes()
+    packed.write_bytes(lzma.compress(plain))
+    (directory / TRACE).unlink()
+    place = open_capture(directory).cache / INDEX
+    assert open_capture(directory).trace and stored_index(place, directory / TRACE)
+    os.utime(packed, ns=(0, 0))
+    assert stored_index(place, directory / TRACE) is None
 
 
 def test_a_damaged_index_or_one_of_another_trace_is_made_again(directory, tmp_path):

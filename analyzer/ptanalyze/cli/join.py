@@ -8,8 +8,8 @@ from .options import echo, free_name, new_capture_option, next_step
 
 
 @click.command("join")
-@click.argument("host", type=click.Path())
-@click.argument("guest", type=click.Path())
+@click.argument("host", type=click.Path(readable=False))
+@click.argument("guest", type=click.Path(readable=False))
 @new_capture_option("vm.capture", "directory")
 def command(host: str, guest: str, directory: str | None) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).

@@ -77,7 +77,9 @@ def machines(context: click.Context, parameter: click.Parameter, incomplete: str
 # Captures: those that are read, and those that are made.
 
 
-capture_argument = click.argument("capture", required=False, type=click.Path(), shell_complete=captures)
+capture_argument = click.argument(
+    "capture", required=False, type=click.Path(readable=False), shell_complete=captures
+)
 full_option = click.option(
     "--full", is_flag=True, help="Show all counts and assumptions, not only the first screen."
 )

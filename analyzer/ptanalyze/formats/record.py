@@ -183,8 +183,7 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
     files = {name: file_sum(directory / name) for name in names}
     blank = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance, crc32=0)
     manifest = msgspec.structs.replace(blank, crc32=manifest_crc(record_text(blank)))
-    with atomic_write(directory / MANIFEST) as out:
-        out.write(record_text(manifest))
+    write_record(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -220,6 +219,8 @@ def read_manifest(directory: str | PathLike[str]) -> Manifest:
             f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
             "make one with `ptanalyze record` or `ptanalyze dump`"
         ) from None
+    except PermissionError:
+        raise UsageError(f"{directory}: not readable by you: name a copy of your own, or use sudo") from None
     manifest = decode_record(path, text, Manifest, FORMAT, VERSION)
     if (crc := manifest_crc(text)) != manifest.crc32:
         why = f"damaged: sealed with {manifest.crc32:08x}; take another copy"
@@ -245,17 +246,15 @@ def damaged_files(
 
 
 def damage(path: Path, sealed: File, contents: bool = True) -> str:
-    """How a file is not as it was sealed, "" if it is. contents: whether they are compared too, by CRC-32.
-
-    CaptureError if it is no regular file.
-    """
+    """How a file is not as it was sealed, "" if it is. contents: whether they are compared too, by CRC-32."""
     try:
         with open_inside(path) as file:
             size = os.fstat(file.fileno()).st_size
+            crc = crc_of(file) if contents and size == sealed.bytes else sealed.crc32
     except FileNotFoundError:
         return "missing"
+    except CaptureError as error:  # not regular, or packed and damaged
+        return str(error).removeprefix(f"{path.parent}/")
     if size != sealed.bytes:
         return f"{size} bytes, sealed with {sealed.bytes}"
-    if contents and (crc := file_sum(path).crc32) != sealed.crc32:
-        return f"CRC-32 {crc:08x}, sealed with {sealed.crc32:08x}"
-    return ""
+    return "" if crc == sealed.crc32 else f"CRC-32 {crc:08x}, sealed with {sealed.crc32:08x}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.safe_files import open_inside
+from ..core.safe_files import PACKED, open_inside
 from ..core.trace import (
     CHUNK_DTYPE,
     EVENT_DTYPE,
@@ -484,7 +484,7 @@ def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
 # A trace's Index in the user's cache, so that opening the trace again reads none of its touches.
 
 INDEX = "trace.index"
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
@@ -513,9 +513,10 @@ def write_index(out: Path, path: Path, index: Index) -> None:
 
 
 def identity(path: Path) -> np.ndarray:
-    """int64[3]: version of an Index, length of its trace, CRC-32 of the header with counts and times."""
+    """int64[3]: version of an Index, length of its trace, CRC-32 of its header, inode and mtime."""
     with open_inside(path) as file:
-        header = file.read(HEADER_BYTES)
+        about = os.stat(path if path.exists() else f"{path}{PACKED}")
+        header = file.read(HEADER_BYTES) + b"%d %d" % (about.st_ino, about.st_mtime_ns)
         return np.array([INDEX_VERSION, file.seek(0, 2), zlib.crc32(header)])
 
 
