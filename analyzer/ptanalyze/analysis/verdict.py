@@ -151,7 +151,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     memory = round(scenario.times_captured * scenario.extent[0])
     nodes = [node for node in snapshot.topology.nodes if node.id != UNKNOWN_NODE]
     frames = [int(np.diff(node.frames, axis=1).sum()) for node in nodes] if len(nodes) > 1 else [0]
-    room = max(frames) * PAGE_BYTES
+    room = max(frames) * PAGE_BYTES * snapshot.scale  # a smaller run had smaller nodes
     how, threads = scenario.placement.how, threads_of(scenario)
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
