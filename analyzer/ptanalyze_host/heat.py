@@ -304,7 +304,10 @@ def record_running(
         events = next((group for group in misses if opens(group)), ())
     if source == "perf" and not events:
         raise pt.UsageError("--tracer perf: this machine counts no TLB misses; accessed bits: --tracer heat")
+    pt.live.native("ptdump")  # which both need
+    what = f"sampling PID {pid} for {seconds} s; Ctrl-C ends it and keeps accessed bits sampled so far"
     with pt.formats.new_capture(out) as inside:
+        pt.options.echo(what, err=True)
         if not events:
             return ["accessed bits of page tables: used", *heat_tree(pid, inside, seconds, children=children)]
         lines = sample_misses(pid, inside, seconds, events)

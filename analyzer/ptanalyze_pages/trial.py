@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,7 @@ LEFT = 0.1  # of the CPU time: less varies by as much from run to run
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
+LONG = 30.0  # seconds of a first run, after which it may be one of a server
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -250,13 +252,17 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     if warm_up is None:
         how.say(f"a run to see how much memory it takes, then {2 * pairs} in turns")
         with ExitStack() as stack:
-            most = grown(start(stack, command, 0, how))
+            program = start(stack, command, 0, how)
+            tell_of_a_long_run(stack, how.say)
+            most = grown(program)
     done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
     began, whole = time.monotonic(), 0.0
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
             program = start(stack, command, warm_up or 0, how)
+            if turn == 0 and not most:
+                tell_of_a_long_run(stack, how.say)
             if most:
                 grown(program, FILLED * most)
                 wait(program, 0)
@@ -286,6 +292,15 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
                 done.rates["huge"].append(1 / (took - before))
     done.seconds = time.monotonic() - began
     return done
+
+
+def tell_of_a_long_run(stack: ExitStack, say: Callable[[str], None]) -> None:
+    """Say once that a first run takes long, unless the stack ends before."""
+    line = f"still running after {LONG:g} s: a server never ends; -p PID tries a running one"
+    timer = threading.Timer(LONG, say, [f"{line} (Ctrl-C stops this)"])
+    timer.daemon = True
+    stack.callback(timer.cancel)
+    timer.start()
 
 
 def grown(program: "subprocess.Popen[bytes]", enough: float = math.inf) -> int:

@@ -163,6 +163,8 @@ def command(
 
     if (pid is None) == (not words):
         raise pt.UsageError("trial: give a command after --, or a process with -p PID")
+    if len(words) == 1 and "--" not in click.get_current_context().meta["typed"]:
+        must_not_run(words[0])
 
     def say(line: str) -> None:
         pt.options.echo(line, err=True)
@@ -212,6 +214,15 @@ def command(
     )
     if file is not None:
         write(file, done)
+
+
+def must_not_run(program: str) -> None:
+    """UsageError where a process of this name runs: who forgot -p would start a second one."""
+    if running := pt.live.named(os.path.basename(program)):
+        alone = len(running) == 1
+        what = f"PID {running[0]} of that name runs" if alone else f"{len(running)} of that name run"
+        tries = f"`-p {running[0]}` tries it on that" if alone else "`-p PID` tries it on one"
+        raise pt.UsageError(f"{program} is a program, and {what}: {tries}; `-- {program}` starts a new one")
 
 
 def measure(command: Sequence[str], user: str | None, file: Path) -> None:

@@ -2,10 +2,13 @@
 
 import json
 import os
+import queue
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
 from inspect import cleandoc
 
 import click
@@ -19,12 +22,14 @@ from ptanalyze import load, synth
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.cli import COMMANDS, OF_OUTPUT, entries, run
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.core.errors import DEFAULT_MACHINE, EXTRAS, UsageError, bundled, this_program
+from ptanalyze.core import errors
+from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, EXTRAS, UsageError, bundled, this_program
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.options import OPTIONS as OF_REPLAYS
 from ptanalyze.core.options import Keywords, Options
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import names
+from ptanalyze_pages import trial
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
 
@@ -171,7 +176,44 @@ def test_what_an_extra_has_is_asked_for_before_anything_is_computed(
     monkeypatch.delitem(sys.modules, "ptanalyze_report.page", raising=False)
     ran = pt(*line.split())
     assert ran.code == 2 and ran.out == "" and not [*tmp_path.iterdir()]
-    assert ran.err.count("\n") == 1 and f"-m pip install 'ptanalyze[{extra}]'" in ran.err
+    assert ran.err.count("\n") == 1 and f"-m pip install -e '{CHECKOUT}[{extra}]'" in ran.err
+    monkeypatch.chdir(CHECKOUT)
+    assert f"-m pip install -e '.[{extra}]'" in pt(*line.split()[:-1], tmp_path / line.split()[-1]).err
+    monkeypatch.setattr(errors, "CHECKOUT", tmp_path)  # a wheel
+    assert f"-m pip install 'ptanalyze[{extra}]'" in pt(*line.split()[:-1], tmp_path / line.split()[-1]).err
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_forgot_p_is_not_given_a_second_process(pt, tmp_path, count):
+    program = tmp_path / f"served-{count}"
+    shutil.copy(shutil.which("sleep"), program)
+    with ExitStack() as stack:
+        pids = []
+        for _ in range(count):
+            one = stack.enter_context(subprocess.Popen([program, "600"]))
+            stack.callback(one.kill)
+            pids.append(one.pid)
+        for options in ((), ("--pages",), ("--pages", "--figure-of", "date")):
+            ran = pt("trial", *options, program.name)
+            assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
+            assert f"`-- {program.name}`" in ran.err and (f"`-p {pids[0]}`" in ran.err) == (count == 1)
+        meant = pt("trial", "--pages", "--", program.name)  # it is not on the PATH
+        assert meant.code == 2 and "-p " not in meant.err
+
+
+def test_a_process_that_has_ended_is_refused_before_anything_is_said(pt, tmp_path):
+    ran = pt("record", "-p", 2**22 + 1, "--for", "10s", "-o", tmp_path / "c")
+    assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
+
+
+def test_a_long_first_run_is_said_once(monkeypatch):
+    for after, lines in ((0.01, 1), (600.0, 0)):
+        monkeypatch.setattr(trial, "LONG", after)
+        said = queue.SimpleQueue()
+        with ExitStack() as stack:
+            trial.tell_of_a_long_run(stack, said.put)
+            assert not lines or said.get(timeout=600)
+        assert said.empty()
 
 
 def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):
@@ -179,7 +221,7 @@ def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):
     for name in ("plots", "style"):  # imported by a test before, they are also attributes of their package
         monkeypatch.delitem(sys.modules, f"ptanalyze.show.{name}", raising=False)
         monkeypatch.delattr(f"ptanalyze.show.{name}", raising=False)
-    with pytest.raises(UsageError, match=r"'ptanalyze\[plots\]'"):
+    with pytest.raises(UsageError, match=r"\[plots\]'"):
         ptanalyze_package.__getattr__("plots")
 
 

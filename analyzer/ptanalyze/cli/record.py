@@ -234,9 +234,7 @@ def sample_running(
     if tracer in ("qemu", "pin"):
         raise click.UsageError(f"--tracer {tracer} starts a COMMAND; with -p PID give perf or heat")
     output = output or free_name(str(pid))
-    whole = max(round(seconds), 1)
-    echo(f"sampling PID {pid} for {whole} s; Ctrl-C ends it and keeps accessed bits sampled so far", err=True)
-    for line in installed(SAMPLERS)(pid, output, whole, tracer, children):
+    for line in installed(SAMPLERS)(pid, output, max(round(seconds), 1), tracer, children):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
 

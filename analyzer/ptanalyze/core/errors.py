@@ -81,7 +81,9 @@ def uninstalled(error: ModuleNotFoundError) -> Exception:
     if not (extra := next((name for name, libraries in EXTRAS.items() if library in libraries), "")):
         return error
     python = shlex.quote(_near(Path(sys.executable)))
-    return UsageError(f"{error.name} is not installed: {python} -m pip install 'ptanalyze[{extra}]'")
+    clone = (CHECKOUT / "pyproject.toml").is_file()
+    what = shlex.quote(f"{_near(CHECKOUT) if clone else 'ptanalyze'}[{extra}]")
+    return UsageError(f"{error.name} is not installed: {python} -m pip install {'-e ' * clone}{what}")
 
 
 class RefusedError(UsageError):
@@ -226,9 +228,9 @@ DEFAULT_SAMPLE = "embeddings"  # whose question is placement: dumps/samples/READ
 def bundled(kind: str) -> Path:
     """Directory of `kind` ("models" or "samples"): inside an installed package, else in the checkout."""
     installed = PACKAGE / "data" / kind
-    if installed.is_dir():
-        return installed
-    return CHECKOUT / {"models": "models", "samples": "dumps/samples"}[kind]
+    return (
+        installed if installed.is_dir() else CHECKOUT / {"models": "models", "samples": "dumps/samples"}[kind]
+    )
 
 
 # The node of what lies on none that is known; without NumPy, which a survey of the host does not load.
@@ -239,7 +241,6 @@ UNKNOWN_NODE = -1
 
 
 # What to type for the program that runs: sudo searches no virtual environment, and not every PATH has it.
-
 
 SHORT_PATH = 32  # characters
 
@@ -280,5 +281,4 @@ def _path() -> Path | None:
 
 
 def _near(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
