@@ -276,7 +276,12 @@ def test_a_gain_that_cannot_be_read_is_not_known_either(gain, code):
     [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
     known = {"local_tables": run, "local_data": None, "walk_share": None}
     sampled = replace(base, cached_tables=Interval(1.0, gain, gain), **known)
-    assert verdict([sampled], workload(scenario)).notes[0].code == code
+    found = verdict([sampled], workload(scenario))
+    assert found.notes[0].code == code and found.of_page_size
+    assert found.limit.code == "nothing-tables"
+    beside = Interval(1.0, 1.0, 1.5)
+    placed = verdict([replace(sampled, local_tables=beside)], workload(scenario))
+    assert placed.limit.code == "perhaps-placed"
 
 
 ONE_NODES = {"init": "single", "sharing": "private"}  # each thread has its part, on the node of one

@@ -137,7 +137,8 @@ class Advised:
             return self.verdict.answer
         if self.best is self.base:
             within = " within the budget" if any(advice.over for advice in self.ranked) else ""
-            return str(message("asked", "stay", base=label_of(self.base), within=within))
+            what = "placement" if self.verdict.of_page_size else "policy"
+            return str(message("asked", "stay", base=label_of(self.base), what=what, within=within))
         why = str(self.why)
         return f"{self.verdict.answer}{f' {why[:1].upper()}{why[1:]}.' if why else ''}"
 

@@ -478,9 +478,9 @@ def limit_of(
         how = "-measured" if first.gain == first.measured else "" if faster(first.gain.low) else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
+    known = {part.kind for part in parts if not part.least}
     if most >= POSSIBLE:
-        return message("limit", PERHAPS, most=most)
-    known = {part.kind for part in parts}
+        return message("limit", PERHAPS if PAGES in known else f"{PERHAPS}-placed", most=most)
     whose = "" if known == set(PLACED) else "-placed" if DATA in known else "-tables"
     return message("limit", f"{NOTHING}{whose}")
 

@@ -141,7 +141,7 @@ def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
 def headline(rows: DataFrame, base: str) -> str:
     best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
     if not interval.faster(best["value"]):
-        return str(message("asked", "stay", base=base, within="")).rstrip(".")
+        return str(message("asked", "stay", base=base, what="policy", within="")).rstrip(".")
     if isna(best["low"]):
         less = message("asked", "fewer", fewer=1 - 1 / best["value"])
         return f"No trace, so no run time: with {titled(best['label'])} {less} than {base}"
