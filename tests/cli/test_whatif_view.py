@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
 from ptanalyze.core.columns import Section, message
-from ptanalyze.core.errors import DEFAULT_MACHINE, bundled, size_in_words
+from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
 from ptanalyze.core.machine import load_machine
 from ptanalyze.cost.result import TIME
@@ -184,6 +185,18 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
     for settings in (("--set", "prefetch=1", "--set", "prefetch=2"), ("--set", "prefetch="), ("--set", "x")):
         ran = pt("sweep", sample, "-p", "hydra", *settings)
         assert is_one_line(ran, 2)
+
+
+def test_the_readme_quotes_what_its_command_about_a_vm_answers(pt):
+    readme = (CHECKOUT / "README.md").read_text("utf-8")
+    (words,) = re.findall(r"^ptanalyze (whatif vm-numa-visible .*-p vmitosis-replicate)$", readme, re.M)
+    (quoted,) = re.findall(r'"(vmitosis-replicate: [^"]*)"', " ".join(readme.split()))
+    assert quoted in " ".join(pt(*words.split()).out.split())
+
+
+def test_a_sweep_shows_what_differs_and_when_it_is_earned_back(pt):
+    out = pt("sweep", "embeddings", "-p", "hydra", "--set", "prefetch=0,9").out
+    assert "break-even" in out and "one-time cycles" in out and "IPIs" not in out
 
 
 @pytest.mark.parametrize(

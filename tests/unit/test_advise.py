@@ -36,6 +36,7 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
+from ptanalyze.show.whatif import table
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, case, cases, scenario_of
@@ -132,6 +133,20 @@ def test_budgets_are_numbers_sizes_or_shares():
 def wide_on(cpus, nodes=2, **options):
     """Workload of two threads on as many nodes, each of `cpus` CPUs."""
     return workload(captured([(0, VAS * 5), (1, VAS * 5)], nodes, cpus=cpus, **options))
+
+
+def test_a_gain_of_today_with_doubts_of_its_own_is_marked_and_cautioned():
+    found = advise("vm-numa-visible", policies=["thp", "shadow"])
+    own = [(one.policy, one.code) for one in found.verdict.cautions if one.policy]
+    assert found.best.policy == "thp" and own == [("shadow", "unmodelled")]
+    rows = [line.split() for line in table(found.replayed.results)]
+    assert [row[-1] for row in rows if row[0] in ("thp", "shadow")] == ["today", "today*"]
+
+
+def test_advice_is_printed_as_its_sentence_and_a_row_per_policy():
+    found = advise("vm-numa-visible", policies=["thp", "hydra"])
+    first, *rows = repr(found).splitlines()
+    assert first == found.sentence and len(found.ranked) <= len(rows) < 20
 
 
 def test_a_wide_workload_says_where_its_placement_is_assumed():

@@ -161,6 +161,9 @@ class Advised:
         table.attrs["units"] = units_of(table, (*COLUMNS, *RESULT_COLUMNS))
         return table
 
+    def __repr__(self) -> str:
+        return f"{self.sentence}\n{self.frame!r}"
+
     def _repr_html_(self) -> str:
         """For a notebook: the sentence, the workload, and the table's first columns."""
         why = f"{self.workload}: {'; '.join(self.evidence)}."

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..cost.result import Result
 
 
-# The grid.
-
 AXES: dict[str, tuple[Any, str]] = {  # of the machine: type of the values, and what they are
     "nodes": (int, "must be a whole number"),
     "placement": (str, ""),

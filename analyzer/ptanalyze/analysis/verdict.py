@@ -374,13 +374,14 @@ def verdict(
     answers = [answer(result, base, results) for result in best_first([base, *asked])]
     best = answers[0].result if answers and effect(answers[0].result, base) > 0 else base
     if about is None:
-        return Verdict(base, answers, [], None, [], None, None, cautions(base, best))
+        return Verdict(base, answers, [], None, [], None, None, cautions(base, best, asked))
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     parts, notes = parts_of(base, huge), [*_unmeasured(base), *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
     limit = limit_of(base, parts, about, answered, {note.code for note in notes})
     action = _action(base, parts, within, about)
-    return Verdict(base, answers, parts, limit, notes, action, _research(base, within), cautions(base, best))
+    told = cautions(base, best, asked)
+    return Verdict(base, answers, parts, limit, notes, action, _research(base, within), told)
 
 
 def one_node(base: Result) -> bool:
@@ -494,14 +495,21 @@ def _busiest(base: Result) -> tuple[int, float]:
     return int(served.argmax()), float(served.max())
 
 
-def cautions(base: Result, best: Result) -> list[Finding]:
-    """What to be careful about: the capture, the best policy, the baseline, the part of a run."""
+def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Finding]:
+    """What to be careful about: the capture, the best policy, the baseline, the part of a run, others."""
     seen = [one for one in base.findings if one.code in (ELSEWHERE, *UNSEEN) and one.weight == CAREFUL]
     own = best.careful if best is not base else []
     asked = [one for one in (*base.findings, *best.findings) if one.code == MADVISE]
     once = base.finding(EACH_ONCE) if reshapes(best.policy) else None
-    told = [base.finding(NO_RATE), *seen, once, *own, *base.careful, *asked, base.finding(FILLS)]
+    marked = [one for result in others for one in doubts(result, base)]
+    told = [base.finding(NO_RATE), *seen, once, *own, *base.careful, *asked, base.finding(FILLS), *marked]
     return list(dict.fromkeys(filter(None, told)))
+
+
+def doubts(result: Result, base: Result) -> list[Finding]:
+    """What to be careful about of a policy's own, where it gains and is to be had today."""
+    today = availability(result.policy).line and effect(result, base) > 0
+    return [one for one in result.careful if one.policy and today]
 
 
 # What to type on mainline Linux, where it changes something, fits, costs less than it gains, and is about

@@ -100,7 +100,9 @@ def lines(checks: Sequence[Check]) -> Iterator[str | Text]:
 
     from ..show.terminal import SCREEN, number
 
-    for passed, group in groupby(checks, lambda check: (check.verdict == "ok", subject(check))):
+    for passed, group in groupby(
+        checks, lambda check: (check.verdict == "ok", check.name.partition(": ")[0])
+    ):
         if passed[0]:
             names = ", ".join(check.name.partition(": ")[2] or "as it should be" for check in group)
             texts = [("ok", f"{passed[1]}: {names}")]
@@ -118,7 +120,3 @@ def lines(checks: Sequence[Check]) -> Iterator[str | Text]:
             first, *others = wrap(text, SCREEN - 9) or [""]
             yield Text.assemble((f"{word:>8}", MARKS[word.lower()]), f" {first}")
             yield from (" " * 9 + other for other in others)
-
-
-def subject(check: Check) -> str:
-    return check.name.partition(": ")[0]

@@ -21,6 +21,7 @@ SAMPLERS = "ptanalyze.samplers"  # entry point: record_running of ptanalyze_host
 TRIALS = "ptanalyze.trials"  # entry point: measure of ptanalyze_pages
 SAMPLED = 30  # seconds, where -p is given no time
 LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
@@ -213,7 +214,7 @@ def command(
         echo(f"ptanalyze: {freed(recording, options)}", err=True)
     tables = "with its page tables" if recording.snapshot else "without page tables"
     echo(f"{output}: recorded {tables}, {recording.accesses:,} accesses; {following}")
-    if not region["follow_fork"] and (recording.children or is_shell(command[0])):
+    if not region["follow_fork"] and (recording.children or Path(command[0]).name in SHELLS):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
             f"command, or take --follow-fork{still_running(recording.children)}",
@@ -245,10 +246,6 @@ def installed(group: str) -> Any:
 
     (one,) = entry_points(group=group)
     return one.load()
-
-
-def is_shell(program: str) -> bool:
-    return Path(program).name in ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 
 
 def freed(recording: Recording, options: Options) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..analysis.counting import HOST_MODEL
 from ..analysis.ranking import effect, label_of, reshapes, walk_percent
-from ..analysis.verdict import CAUTIONS, Verdict, one_node
+from ..analysis.verdict import CAUTIONS, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
 from ..core.errors import DEFAULT_MACHINE, program, show_duration, size_in_words, this_program
@@ -158,6 +158,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     speedup, how = result.speedup, available(result)
     needs = "nothing" if result is base else TODAY if how.line else str(how)
+    needs += "*" * bool(doubts(result, base))
     if base.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
@@ -412,26 +413,27 @@ def facts(results: Sequence[Result]) -> Iterator[Quantity]:
 
 
 def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[dict[str, Cell]]:
-    """One row per point and policy: its place on each axis, then locality and cost."""
+    """One row per point and policy: its place on each axis, then what differs of locality and cost."""
     table = []
     for point, result in points:
         settings = {**result.params, **point}
         place = {key: str(settings.get(key, settings.get(key.rpartition(".")[2], "-"))) for key in axes}
-        table.append({"policy": result.policy, **place, **quantities(result.row())})
-    return table
-
-
-def quantities(row: Mapping[str, Any]) -> dict[str, Cell]:
-    return {
-        "LL": f"{100 * row['leaf_LL_share']:.2f} %",
-        "DRAM reads": row["dram_reads"],
-        "remote": row["remote_dram_reads"],
-        "cycles/walk": row["cycles_per_walk"],
-        "management cycles": row["management_cycles"],
-        "extra KiB": (row["pt_bytes_extra"] + row["ept_bytes_extra"] + row["aside_bytes"]) >> 10,
-        "IPIs": row["ipis"],
-        "speed-up": row["speedup"],
-    }
+        row = result.row()
+        found = {
+            "LL": f"{100 * row['leaf_LL_share']:.2f} %",
+            "DRAM reads": row["dram_reads"],
+            "remote": row["remote_dram_reads"],
+            "cycles/walk": row["cycles_per_walk"],
+            "management cycles": row["management_cycles"],
+            "extra KiB": (row["pt_bytes_extra"] + row["ept_bytes_extra"] + row["aside_bytes"]) >> 10,
+            "IPIs": row["ipis"],
+            "one-time cycles": row["once_cycles"],
+            "break-even": earned(row),
+            "speed-up": row["speedup"],
+        }
+        table.append({"policy": result.policy, **place, **found})
+    same = {key for key in found if len(table) > 1 and len({row[key] for row in table}) == 1}
+    return [{key: value for key, value in row.items() if key not in same} for row in table]
 
 
 # Locality over time as a view for people, and as rows for JSON.

@@ -172,7 +172,8 @@ def cache_pass(
         for mine in work_by_thread(placement.cpu_node, walks, threads)
     ]
     every_page, every_write = read_only(stream.page), read_only(stream.write)
-    concurrent = concurrent and share_a_cache(placement)
+    cpus = np.unique(placement.chunk_cpu)
+    concurrent = concurrent and len(np.unique(placement.cpu_node[cpus])) < len(cpus)  # two share a cache
 
     def carried(first: int, last: int) -> tuple[slice, Reads]:
         begin, end = int(stream.offset[first]), int(stream.offset[last])
@@ -201,12 +202,6 @@ def cache_pass(
 
 
 AT_ONCE = 1 << 18  # walks of a `concurrent` batch: a program on fewer CPUs than it has runs threads in turn
-
-
-def share_a_cache(placement: Placement) -> bool:
-    """Whether any two CPUs that walk are on one node."""
-    cpus = np.unique(placement.chunk_cpu)
-    return len(np.unique(placement.cpu_node[cpus])) < len(cpus)
 
 
 def in_turns(cpu: np.ndarray, flushes: np.ndarray) -> np.ndarray:
