@@ -339,7 +339,8 @@ LIBC, JEMALLOC = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-g
     ("name", "others", "by"),
     [
         ("[heap]", ["/bin/app", LIBC], "glibc"),
-        ("", ["/bin/app", LIBC], "anonymous"),
+        ("", ["/bin/app", LIBC], "malloc"),  # a piece above malloc's threshold is a mapping of its own
+        ("", ["/bin/app"], "anonymous"),
         ("[heap]", ["/bin/app", LIBC, JEMALLOC], "jemalloc"),
         ("", ["/usr/bin/redis-server", LIBC, JEMALLOC], "redis"),
         ("", ["/usr/lib/jvm/lib/server/libjvm.so", LIBC], "java"),
@@ -361,6 +362,8 @@ def test_the_allocator_is_read_from_the_mappings(name, others, by):
     [
         ("glibc", "madvise", 4 << 30, "glibc"),
         ("jemalloc", "madvise", 4 << 30, "jemalloc"),
+        ("malloc", "madvise", 4 << 30, "malloc"),
+        ("malloc", "never", 4 << 30, "anonymous"),  # madvise gets none there
         ("anonymous", "never", 4 << 30, "anonymous"),
         ("anonymous", "always", 4 << 30, None),
         ("glibc", "never", 4 << 30, None),

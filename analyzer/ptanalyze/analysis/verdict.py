@@ -208,8 +208,8 @@ REDIS = ("/redis-server", "/valkey-server")  # turn huge pages off unless told o
 
 def allocator(snapshot: Snapshot) -> str:
     """Who allocates most of a program's memory, by its mappings: "java", "jemalloc", "tcmalloc", "redis"
-    (jemalloc, huge pages off), "glibc" (its heap and the arenas of its threads), "anonymous" (any mmap),
-    "file" (or shared memory), "" nothing is mapped."""
+    (jemalloc, huge pages off), "glibc" (its heap and the arenas of its threads), "malloc" (mmap, as
+    glibc's does for large pieces), "anonymous" (mmap without glibc), "file" (or shared), "" nothing."""
     vmas, names = snapshot.vmas, [name.removesuffix(" (deleted)") for name in snapshot.vma_names]
     mapped = mapped_bytes(snapshot)[:-1]
     if not mapped.any():
@@ -225,7 +225,8 @@ def allocator(snapshot: Snapshot) -> str:
     arena = (vmas["start"] % np.uint64(ARENA) == 0) & (vmas["end"] - vmas["start"] <= ARENA)
     malloc = anonymous & (arena | np.array([name == "[heap]" for name in names]))
     glibc = any(name.endswith("/libc.so.6") for name in files)
-    return "glibc" if glibc and 2 * mapped[malloc].sum() >= mapped[anonymous].sum() else "anonymous"
+    code = "glibc" if 2 * mapped[malloc].sum() >= mapped[anonymous].sum() else "malloc"
+    return code if glibc else "anonymous"
 
 
 TABLES, DATA, PAGES = "tables", "data", "pages"  # of what limits a run
@@ -247,7 +248,7 @@ KNOBS = {  # allocators with a line about huge pages, and what must be allowed f
     "jemalloc": ("madvise",),
     "redis": ("madvise",),
     "java": ("madvise",),
-    "anonymous": ("madvise", "never", None),
+    **dict.fromkeys(("malloc", "anonymous"), ("madvise", "never", None)),
 }
 
 
@@ -572,7 +573,7 @@ def _huge(part: Part, about: Workload) -> Message | None:
     worth = part.least or part.bytes <= (part.gain.middle - 1) * about.memory_bytes
     if part.kind != PAGES or not worth or about.huge_pages not in allows:
         return None
-    code = about.allocator
+    code = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
     if about.vm is None:
         return message("type", code, where=message("where", "here"))
     if about.host_small > HOST_IS_HUGE:
