@@ -43,6 +43,12 @@ def command(a: str, b: str, output: pt.options.Output) -> None:
         yield pt.columns.Section("Table pages, and leaf entries of those that are in both", named)
         if moves:
             yield pt.columns.Section("Table pages by node", moves, ["- : created or gone"])
+        pids = [capture.manifest.provenance.get("pid") for capture in captures]
+        if None not in pids and pids[0] != pids[1]:
+            of = " and ".join(f"PID {pid}" for pid in pids)
+            yield pt.columns.Section(
+                lines=[f"These are two processes, {of}: what differs was not changed by one."]
+            )
         for capture in captures:
             if capture.manifest.provenance.get("redacted"):
                 yield pt.columns.Section(lines=[f"{capture.directory} is redacted: {REDACTED}"])

@@ -328,6 +328,14 @@ def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
     assert "is redacted" not in pt("diff", capture.directory, capture.directory).out
 
 
+def test_a_diff_of_two_processes_says_so(pt, tmp_path):
+    one = one_node_capture(tmp_path / "app", heat=False).directory
+    for pid in (1, 2):
+        seal(shutil.copytree(one, tmp_path / f"of {pid}"), "process", {"pid": pid})
+    assert "PID 1 and PID 2" in pt("diff", tmp_path / "of 1", tmp_path / "of 2").out
+    assert "PID" not in pt("diff", tmp_path / "of 1", tmp_path / "of 1").out
+
+
 # `ptanalyze report`: a page from the command line.
 
 
