@@ -150,11 +150,16 @@ def chosen(study: Study, table: DataFrame, *first: str, most: int = SHOWN) -> Da
     return table[table["policy"].isin(list(dict.fromkeys(names))[:most])]
 
 
+def alike(study: Study) -> bool:
+    """Whether the machine has one node, so that where something lies is no question."""
+    return len(study.advised.base.classes) == 1
+
+
 def opening(study: Study) -> Iterator[Picture]:
     """For the first screen: what the policies gain and, beside it, where walks go."""
     reads, frame = study.advised.replayed.reads, study.frame
     dram = reads[(reads["from"] == "DRAM") & (reads["policy"] == study.baseline)]
-    beside = bool(dram["count"].sum())
+    beside = bool(dram["count"].sum()) and not alike(study)
     if frame["walks"].max():
         width = {"width": LEFT} if beside else {}
         yield picture("speedup", chosen(study, frame, most=FIRST), None, **width)
@@ -168,7 +173,7 @@ def opening(study: Study) -> Iterator[Picture]:
 def where(study: Study) -> Iterator[Picture]:
     """Where walks go now."""
     classes = study.classes
-    if classes["count"].sum():
+    if classes["count"].sum() and not alike(study):
         shares = classes.groupby(["weight", "socket", "class"], sort=False)["count"].sum().unstack()
         shares = shares.div(shares.sum(axis=1), axis=0).rename(index=pt.style.WEIGHTS, level="weight")
         data = matrix("locality-data", "Shares of each class, by socket", shares, percent)
@@ -179,7 +184,8 @@ def where(study: Study) -> Iterator[Picture]:
 
 def change(study: Study) -> Iterator[Picture]:
     """What each policy changes, and what it costs."""
-    if study.curve is not None and study.curve.best:
+    curve = study.curve
+    if curve is not None and curve.best and round(curve.frame["speedup"].max(), 2) > 1:  # else flat
         columns = {
             "stands_for": Column("Size", "of the captured", count),
             "bytes": Column("Memory", "", memory),
@@ -187,10 +193,10 @@ def change(study: Study) -> Iterator[Picture]:
             "speedup": Column("Speed-up", "", ratio),
         }
         data = grid(
-            "sizes-data", "Speed-ups of larger runs", columns, study.curve.frame.query("policy != baseline")
+            "sizes-data", "Speed-ups of larger runs", columns, curve.frame.query("policy != baseline")
         )
-        yield picture("sizes", study.curve.frame, data)
-    if study.advised.replayed.leaves["count"].sum():
+        yield picture("sizes", curve.frame, data)
+    if study.advised.replayed.leaves["count"].sum() and not alike(study):
         yield picture("locality-policies", chosen(study, study.advised.replayed.leaves))
 
 
