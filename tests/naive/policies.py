@@ -193,7 +193,7 @@ class Fixed(Policy):
             self.home[table] = self.captured[table]
 
     def account_implicit_tables(self, tables):
-        self.grow(len(tables) * max(len(self.replicas), 1))
+        self.grow(sum(map(self.takes, tables)))
 
 
 class Hydra(Policy):

@@ -164,6 +164,7 @@ def hit_rate(ways, directories, fresh, walks=12_000):
     return hits / (directories * (walks - walks // 4))
 
 
+@pytest.mark.twin
 @pytest.mark.parametrize("data", [1, 2, 4, 8])
 @pytest.mark.parametrize(("tables", "directories", "leaves"), [(NATIVE, 1, 1), (NESTED, 3, 2)])
 def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, tables, directories, leaves):
