@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..core.columns import described, table_of
 from ..core.machine import load_machine, machine_names
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
 
     chosen  None: all; needs: of a capture; takes: to have the policy on a machine
     """
-    from ..core.columns import described, table_of
     from ..policies import parameters
     from ..policies import policies as known
 
@@ -39,7 +39,6 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
 
 def list_machines() -> DataFrame:
     """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
-    from ..core.columns import described, table_of
     from .frames import machine_limits
 
     rows = []

@@ -16,7 +16,6 @@ from ..core.process import usable_cpus
 from ..core.trace import Trace
 from ..formats.capture import Capture, CaptureLike, PathLike, load
 from ..formats.measured import read_measured
-from ..formats.record import PAGES
 from ..policies import Policy
 from ..world.scaling import StandsFor, stands_for
 from ..world.scenario import ScenarioOptions, captured_scenario
@@ -293,7 +292,7 @@ def open_replay_capture(capture: CaptureLike = None) -> ReplayCapture:
     source = provenance_of(known)
     trace = known.trace if known.has_trace else None
     if known.has_snapshot or known.has_vm:
-        trial = read_measured(known.directory / PAGES) if PAGES in known.manifest.files else None
+        trial = read_measured(known.pages) if known.pages else None
         return ReplayCapture(known, replace(known.snapshot, trial=trial), trace, source)
     return ReplayCapture(known, bare_snapshot(known.trace), trace, source | {"assumed": ASSUMED})
 
