@@ -237,25 +237,6 @@ def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
         ptanalyze.classify("lookup", **options)
 
 
-@pytest.mark.twin
-@pytest.mark.parametrize(
-    ("pages", "local_local", "independent", "phi"),
-    [
-        ([[25, 25], [25, 25]], 0.25, 0.25, 0.0),
-        ([[50, 0], [0, 50]], 0.5, 0.25, 1.0),
-        ([[0, 50], [50, 0]], 0.0, 0.25, -1.0),
-        ([[30, 10], [0, 0]], 0.75, 0.75, None),
-    ],
-)
-def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_local, independent, phi):
-    counts = np.zeros((1, 1, 3, 3), np.int64)
-    counts[0, 0, :2, :2] = pages
-    found = Classification("leaf", False, ("all",), (0,), (0, 1), counts, {}).together()
-    share, expected, correlation = found["all", 0]
-    assert (share, expected) == (local_local, independent)
-    assert correlation == phi if phi is not None else correlation != correlation
-
-
 VA = 0x7F12_3456_7000
 
 

@@ -7,7 +7,6 @@ Remote-Remote, the guest first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -72,24 +71,6 @@ class Classification:
             return np.asarray(np.einsum("gsnx,sin->gsi", placed, sides))
         both = np.einsum("gsnm,sin,sjm->gsij", placed[..., :-1], sides, sides)
         return np.asarray(both.reshape(*both.shape[:2], 4))
-
-    def together(self) -> dict[tuple[str, int], tuple[float, float, float]]:
-        """{(group, socket): (LL, independent, phi)}: correlation of a page's gPT and ePT locality.
-
-        LL           share of Local-Local
-        independent  LL if both dimensions were placed independently with their shares of local entries
-                     (1 / N^2 for uniform placement on N nodes, vMitosis section 2.2)
-        phi          correlation of "gPT local" and "ePT local", -1..1; nan where either never varies
-        """
-        shares = {}
-        for group, rows in zip(self.groups, self.by_class(), strict=True):
-            for socket, (ll, lr, rl, rr) in zip(self.sockets, rows.tolist(), strict=True):
-                if total := ll + lr + rl + rr:
-                    guest, host = ll + lr, ll + rl
-                    spread = math.sqrt(guest * (total - guest) * host * (total - host))
-                    phi = (ll * rr - lr * rl) / spread if spread else math.nan
-                    shares[group, socket] = ll / total, guest * host / total**2, phi
-        return shares
 
     def frame(self) -> pd.DataFrame:
         """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket.

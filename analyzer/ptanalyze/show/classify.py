@@ -46,7 +46,6 @@ def view(
     if by == "all" and counted:
         rows = [row for classes, _ in counted for row in rows_of(classes, "counted", UNITS[classes.weight])]
         lines = [f"- {named}" for _, named in counted]
-        lines += [f"- {jointly(classes)}" for classes, _ in counted[-1:] if not classes.native]
         yield Section("", rows, [*lines, *(line for classes, _ in found for line in asides_of(classes))])
     elif counted:
         for classes, named in counted:
@@ -76,13 +75,6 @@ def sentence(classes: Classification) -> Message:
         both=message("both", "dimensions" if both else "none", share=both and percent(counts[3] / total)),
         gain=message("both", "none" if remote else "all-local"),
     )
-
-
-def jointly(classes: Classification) -> Message:
-    """How often the leaf entries of both dimensions are local together, beside chance."""
-    together = list(classes.together().values())
-    local, chance = (percent(sum(one[k] for one in together) / len(together)) for k in (0, 1))
-    return message("classify", "together", local=local, chance=chance, units=UNITS[classes.weight])
 
 
 def largest(classes: Classification, by: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -134,26 +126,9 @@ def as_record(classes: Classification, title: str) -> dict[str, Any]:
         "title": title,
         "weight": classes.weight,
         "rows": classes.frame().to_dict("records"),
-        "together": [] if classes.native else together_rows(classes),
         "unresolved": classes.unresolved,
         "tracers": classes.tracers,
     }
-
-
-def together_rows(classes: Classification) -> list[dict[str, Any]]:
-    """One row per group and socket: Local-Local, and its share under independent or uniform placement."""
-    uniform = 1 / max(len(classes.nodes), 1) ** 2
-    return [
-        {
-            "of": without_path(group),
-            "seen from socket": str(socket),
-            "Local-Local": ll,
-            "if independent": independent,
-            "if uniform, 1/N^2": uniform,
-            "correlation": None if phi != phi else phi,
-        }
-        for (group, socket), (ll, independent, phi) in classes.together().items()
-    ]
 
 
 def rows_of(classes: Classification, head: str = "of", name: str = "") -> list[dict[str, Any]]:
