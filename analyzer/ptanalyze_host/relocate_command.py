@@ -57,9 +57,7 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
             pt.options.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
             return
         where = "" if to is None else f" --to {to}"
-        pt.options.echo(
-            f"nothing was changed; next: sudo {pt.errors.this_program()} relocate {pid}{where} --yes"
-        )
+        pt.options.echo(f"nothing was changed; next: {pt.errors.as_root()} relocate {pid}{where} --yes")
         return
     done = relocate.relocate(pid, to, pause)
     for line in relocate.proof(done):

@@ -34,7 +34,7 @@ FAR = 0.8  # of the walks, and of the CPU time of one node: tables left behind, 
 FEW = 64  # leaf tables, of 128 MiB: caches hold the entries of fewer
 WATCHED = 1.0  # seconds for which CPU time is compared: 100 of its ticks
 PROC, NODES = Path("/proc"), sysfs.SYSTEM / "node"
-UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
+PROCESSOR = 36  # proc(5): of the fields after the name, from 0
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,7 @@ def survey() -> list[Surveyed]:
 def ticks(proc: Path) -> int:
     """CPU time of a process directory below /proc; 0 if it has ended."""
     with suppress(OSError):
-        fields = pt.live.stat_fields(proc)
-        return int(fields[UTIME]) + int(fields[STIME])
+        return pt.live.cpu_ticks(pt.live.stat_fields(proc))
     return 0
 
 
@@ -276,7 +275,7 @@ def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
             fields = pt.live.stat_fields(thread.path)
             node = node_of.get(int(fields[PROCESSOR]))
             if node is not None:
-                time[node] += 1 + int(fields[UTIME]) + int(fields[STIME])
+                time[node] += 1 + pt.live.cpu_ticks(fields)
     total = sum(time.values())
     return {node: ticks / total for node, ticks in sorted(time.items())}
 

@@ -183,7 +183,9 @@ def view(
         said = f"{moved} moved and left page tables behind:"
         lines = list(reasons(behind))
         for one in behind[:REPAIRS]:
-            steps[called(one)] = dump_of(one) if one.kind == "vm" else pt.errors.relocation(one.pid)
+            steps[called(one)] = (
+                dump_of(one) if one.kind == "vm" else f"{pt.errors.as_root()} relocate {one.pid} --dry-run"
+            )
     elif worst := next((one for one in found if one.remote_bytes), None):
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
@@ -215,14 +217,14 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
 
 
 def dump_of(one: Surveyed) -> str:
-    return f"sudo {pt.errors.this_program()} dump vm {one.pid} -o {one.pid}.capture"
+    return f"{pt.errors.as_root()} dump vm {one.pid} -o {one.pid}.capture"
 
 
 def measured(one: Surveyed) -> dict[str, str]:
     """What its walks cost: without a tracer, and without a pause."""
     out = f"{one.pid}.capture"
     return {
-        f"sample {called(one)}": f"sudo {pt.errors.this_program()} record -p {one.pid} --for 10s -o {out}",
+        f"sample {called(one)}": f"{pt.errors.as_root()} record -p {one.pid} --for 10s -o {out}",
         "then": f"{pt.errors.program()} advise {out}",
     }
 
@@ -231,7 +233,7 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
     """What huge pages give the first whose page size may matter and can be changed."""
     for one in found:
         if one.mostly_small and one.kind != "vm" and not pt.live.keeps_page_size(one.pid):
-            line = f"sudo {pt.errors.this_program()} trial --pages -p {one.pid}"
+            line = f"{pt.errors.as_root()} trial --pages -p {one.pid}"
             return {f"huge pages of {called(one)}": line}
     return {}
 

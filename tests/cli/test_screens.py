@@ -45,6 +45,7 @@ def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
     monkeypatch.setattr(
         "sys.prefix", sys.base_prefix
     )  # what to type does not depend on where it is installed
+    monkeypatch.setenv("SUDO_UID", "0")  # nor on who asks
     Path("pmu_name").write_text("skylake\n")  # nor on what this CPU counts
     monkeypatch.setattr("ptanalyze.show.whatif.PMU_NAME", Path("pmu_name"))
     write_calibration(Path("trial.toml"), HERE)

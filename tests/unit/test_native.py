@@ -16,7 +16,7 @@ from ptanalyze.capture.live.process import state
 from ptanalyze.capture.live.record import emulator_ranges
 from ptanalyze.capture.live.supervise import RssPeak
 from ptanalyze.core import errors
-from ptanalyze.core.errors import UsageError, this_program
+from ptanalyze.core.errors import PACKAGE, UsageError, this_program
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, build_trace
@@ -294,3 +294,17 @@ def test_what_to_type_next_is_found_with_and_without_the_environment_in_the_path
         done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True)
         assert (tmp_path / where / done.stdout.strip()).samefile(program)
     assert (errors.program() == "ptanalyze") is known
+
+
+@pytest.mark.parametrize(("uid", "behind"), [(0, None), (0, "1000"), (1000, None)])
+def test_root_is_not_sent_through_sudo(monkeypatch, uid, behind):
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    if behind:
+        monkeypatch.setenv("SUDO_UID", behind)
+    root = uid == 0 and behind is None
+    assert errors.as_root() == (errors.program() if root else f"sudo {this_program()}")
+    put_together = [
+        path.name for path in PACKAGE.parent.glob("ptanalyze*/**/*.py") if "sudo {" in path.read_text("utf-8")
+    ]
+    assert put_together == ["errors.py"]

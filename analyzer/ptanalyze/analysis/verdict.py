@@ -33,7 +33,7 @@ from ..core.columns import (
     joined,
     message,
 )
-from ..core.errors import UNKNOWN_NODE, relocation
+from ..core.errors import UNKNOWN_NODE, as_root
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
@@ -553,7 +553,7 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
         return message("type", "migrate-vm", node=about.walker)
     if part.kind == DATA:
         return message("type", "migrate", where=where, node=about.walker)
-    return message("type", "relocate", where=where, line=relocation())
+    return message("type", "relocate", where=where, line=f"{as_root()} relocate PID --dry-run")
 
 
 def _spread_data(base: Result, about: Workload) -> Message | None:

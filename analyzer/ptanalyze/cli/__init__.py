@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from ..core.errors import PtanalyzeError, printable, this_program, uninstalled
+from ..core.errors import PtanalyzeError, as_root, printable, uninstalled
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.version import __version__
 
@@ -138,9 +138,9 @@ class Commands(click.Group):
 
 
 def make_readable(command: click.Command) -> None:
-    """Write this program in place of "sudo ptanalyze" in its help, as sudo searches no environment, and show
+    """Write `as_root` in place of "sudo ptanalyze" in its help, as sudo searches no environment, and show
     first the options of the command's own, then those that all replays have, then those of its output."""
-    command.help = (command.help or "").replace("sudo ptanalyze", f"sudo {this_program(SHORT_IN_HELP)}")
+    command.help = (command.help or "").replace("sudo ptanalyze", as_root(SHORT_IN_HELP))
     if not isinstance(command, click.Group):
         command.format_options = partial(in_groups, command)  # type: ignore[method-assign]
 

@@ -264,15 +264,10 @@ def this_program(longest: int = SHORT_PATH) -> str:
     return '"$(which ptanalyze)"' if len(shown) > longest and program() == "ptanalyze" else shown
 
 
-def as_root() -> str:
-    """How whoever typed this runs this program as root: with sudo, unless that is root."""
+def as_root(longest: int = SHORT_PATH) -> str:
+    """How whoever typed this runs this program as root: with sudo and `this_program`, unless that is root."""
     is_root = not os.geteuid() and "SUDO_UID" not in os.environ
-    return program() if is_root else f"sudo {this_program()}"
-
-
-def relocation(pid: int | str = "PID") -> str:
-    """What to type to see which tables of a process can be moved."""
-    return f"sudo {this_program()} relocate {pid} --dry-run"
+    return program() if is_root else f"sudo {this_program(longest)}"
 
 
 def _path() -> Path | None:

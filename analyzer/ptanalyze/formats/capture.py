@@ -12,11 +12,11 @@ from ..core.errors import (
     DEFAULT_SAMPLE,
     CaptureError,
     UsageError,
+    as_root,
     bundled,
     listing,
     meant,
     printable,
-    this_program,
 )
 from ..core.safe_files import own_directory, read_inside, user_cache
 from ..core.snapshot import Snapshot, Tree
@@ -235,7 +235,7 @@ def no_directory(path: Path) -> str:
         return f"a file of a capture; name the directory: {path.parent}"
     if os.access(path, os.X_OK):
         run = path if path.is_absolute() or path.parent != Path() else f"./{path}"
-        return f"a program, not a capture; record it: sudo {this_program()} record -o {path.stem} -- {run}"
+        return f"a program, not a capture; record it: {as_root()} record -o {path.stem} -- {run}"
     return "a file, not a capture; `ptanalyze import` takes traces and dumps of other tools"
 
 

@@ -15,7 +15,7 @@ from ..analysis.ranking import effect, label_of, reshapes, walk_percent
 from ..analysis.verdict import CAUTIONS, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
-from ..core.errors import DEFAULT_MACHINE, program, show_duration, size_in_words, this_program
+from ..core.errors import DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
 from ..core.interval import NEVER, NOTICED, faster, interval
 from ..core.trace import GUEST_BIT, threads_placed
 from ..cost.counts import AS_TRACED
@@ -242,7 +242,7 @@ def further(
     named = f" {shlex.quote(capture)}" if capture else ""
     this, steps = program(), {"full": "the same with --full"}
     if pid is not None or one_node(base):
-        steps["pages"] = f"sudo {this_program()} trial --pages -p {pid or 'PID'}"
+        steps["pages"] = f"{as_root()} trial --pages -p {pid or 'PID'}"
     if one_node(base):
         steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
     if not ranked:
@@ -251,7 +251,7 @@ def further(
     if base.finding(ELSEWHERE) is not None:
         steps |= {"model": f"{this} {HOST_MODEL}", "host": "the same, where host.toml is"}
     if capture is None:
-        steps["own"] = f"sudo {this_program()} record -o app -- ./app"
+        steps["own"] = f"{as_root()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
         steps |= count_walks(nested=base.pages["host"] > 0)
     return next_steps({str(message("next", code)): line for code, line in steps.items()})

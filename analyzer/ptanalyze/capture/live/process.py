@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -79,6 +79,11 @@ def stat_fields(proc: str | os.PathLike[str]) -> list[str]:
     The name before them holds any bytes, parentheses and spaces too. OSError when it is gone.
     """
     return (Path(proc) / "stat").read_bytes().rpartition(b") ")[2].decode().split()
+
+
+def cpu_ticks(fields: Sequence[str]) -> int:
+    """CPU time in `stat_fields`, user and system, in clock ticks."""
+    return int(fields[11]) + int(fields[12])
 
 
 def check_process(proc: Path, pid: int) -> None:
@@ -158,10 +163,10 @@ def named(name: str) -> list[int]:
 def used(pid: int) -> str:
     """ "redis-server, 1.2 CPU s", by which people tell processes apart."""
     try:
-        user, system = stat_fields(Path("/proc") / str(pid))[11:13]
+        ticks = cpu_ticks(stat_fields(Path("/proc") / str(pid)))
     except OSError:
         return "ended"
-    return f"{comm(pid)}, {(int(user) + int(system)) / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
+    return f"{comm(pid)}, {ticks / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
 
 
 def comm(pid: int | str) -> str | None:
