@@ -177,7 +177,7 @@ def replayed(case, name, params, threads, done):
     reads, bounds = leaf_reads(case), case.stream.offset.tolist()
     ends = [0, *bounds[threads:]]
     batches = [(slice(a, b), Reads(*(column[a:b] for column in reads))) for a, b in itertools.pairwise(ends)]
-    replay_walks([run], scenario, batches, lambda walks: done(run))
+    replay_walks([run], scenario, batches, lambda *walks: done(run))
 
 
 def changes(now, before):

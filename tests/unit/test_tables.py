@@ -1,7 +1,11 @@
 """Tables that fit the terminal, colour where it belongs, and JSON that every parser reads."""
 
+import io
 import json
 import re
+import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -18,6 +22,7 @@ from ptanalyze.show.terminal import (
     print_json,
     print_rows,
     print_view,
+    progress_bar,
 )
 
 WIDE_ROWS = [
@@ -116,3 +121,45 @@ def test_what_is_piped_has_no_colour(capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     print_view([Section("heading", {"what": 1})])
     assert not re.search("\x1b", capsys.readouterr().out)
+
+
+class Log(io.StringIO):
+    """Standard error that is no terminal; `line` is set when something was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = threading.Event()
+
+    def write(self, text):
+        written = super().write(text)
+        if text.endswith("\n"):
+            self.line.set()
+        return written
+
+
+@pytest.mark.parametrize("ends_by", [None, ValueError, KeyboardInterrupt])
+def test_long_work_says_how_far_it_is_where_there_is_no_terminal_until_it_ends(monkeypatch, capsys, ends_by):
+    monkeypatch.setattr("sys.stderr", log := Log())
+    threads = threading.active_count()
+    ended = pytest.raises(ends_by) if ends_by else nullcontext()
+    with ended, progress_bar(every=0.01) as progress:
+        assert log.line.wait(60), "before anything is done"
+        progress(1, 4, "replaying walks")
+        log.line.clear(), log.line.wait(60), log.line.clear()
+        assert log.line.wait(60) and log.getvalue().splitlines()[-1].startswith(
+            "ptanalyze: replaying walks, 25 %"
+        )
+        if ends_by:
+            raise ends_by
+    assert threading.active_count() == threads and not capsys.readouterr().out
+
+
+def test_short_work_says_nothing_and_a_log_that_is_closed_stops_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stderr", log := Log())
+    with progress_bar() as progress:
+        progress(0, 0, "filtering touches")
+    assert not log.getvalue()
+    with progress_bar(every=0.001) as progress:
+        log.close()
+        progress(1, 1, "filtering touches")
+        time.sleep(0.01)

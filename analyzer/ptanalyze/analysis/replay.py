@@ -15,6 +15,7 @@ from numba import typeof
 from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
+from ..core.process import Progress
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.counts import BROADCASTS, DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, Series
 from ..kernels import BALANCING, CALLS, OWN_CACHES, TABLE_MOVED, Counters
@@ -435,7 +436,7 @@ def replay_walks(
     runs: Sequence[PolicyRun],
     scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = None,
     windows: int = 0,
     more: bool = False,
     spend: Spend | None = None,
@@ -448,8 +449,8 @@ def replay_walks(
     data   count where the data of walks are: PolicyRun.data
 
     Runs of a batch are shared out among scenario.effort.threads threads; counts do not depend on it.
-    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
-    length. Returns the final kernels.replay.PteState.
+    `progress` is called with walks. With `windows` each run gets a Series of that length. Returns the final
+    kernels.replay.PteState.
     """
     mapped = scenario.history.mapped()
     compile_together(first_calls(runs, scenario, mapped, data))
@@ -475,7 +476,7 @@ def replay_steady_state(
     steady: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: PteState,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = None,
     data: bool = False,
 ) -> PteState:
     """Carry all runs through Scenario.steady_state, from the states in which `replay_walks` left them.
@@ -493,7 +494,7 @@ def replay_steady_state(
         made=np.zeros(steps, np.uint8),
     )
     _undo(runs, steady, now)
-    _carry(runs, steady, batches, now, progress, Windows(steady, 0, data=data))
+    _carry(runs, steady, batches, now, progress, Windows(steady, 0, data=data), "replaying walks again")
     _account_implicit_tables(runs, steady, mapped)
     return now
 
@@ -518,12 +519,13 @@ def _carry(
     scenario: Scenario,
     batches: Iterable[tuple[slice, Reads]],
     mapped: PteState,
-    progress: Callable[[int], None] | None,
+    progress: Progress,
     cut: Windows,
+    what: str = "replaying walks",
 ) -> None:
     """Carry runs through all walks and steps of a Scenario; cut: at its ends their counts are marked."""
     history, parent = scenario.history, scenario.space.tables.parent
-    first = step = 0
+    first, step, walks = 0, 0, len(scenario.stream)
     with ThreadPoolExecutor(max(scenario.effort.threads, 1)) as pool:
 
         def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
@@ -541,7 +543,7 @@ def _carry(
             everyone(reads, fault)
             first += len(reads.page)
             if progress:
-                progress(first)
+                progress(first, walks, what)
         for late in range(step, len(history.steps.at)):
             carry_out(late, history.rows, parent, history.steps, mapped)
         everyone(no_reads(), np.zeros(0, np.uint8), last=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -13,7 +13,6 @@ from ..core.columns import CAREFUL, UNFIT, Message, message, noted
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
 from ..core.options import Keywords
-from ..core.process import Progress
 from ..core.version import __version__
 from ..cost.law import PageTrial, UnfitError
 from ..cost.price import Pages, Unknowns, price
@@ -104,15 +103,17 @@ def replay_scenario(
 def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool) -> list[Counts]:
     """Counts of each run: the trace replayed, and its steady state unless cold; data: as replay_walks'."""
     caches = scenario.caches()
-    tick = _ticking(setup.progress, len(scenario.stream), "replaying walks")
     reads, warm = scenario.reads(caches=caches), not setup.as_traced
     spend = partial(spent, machine=scenario.machine, costs=setup.costs, contended=setup.contended)
-    mapped = replay_walks(runs, scenario, reads, tick, setup.windows, more=warm, spend=spend, data=data)
+    mapped = replay_walks(
+        runs, scenario, reads, setup.progress, setup.windows, more=warm, spend=spend, data=data
+    )
     steady, steady_mapped = scenario, mapped
     if warm:
         steady = scenario.steady_state()
-        tick = _ticking(setup.progress, len(steady.stream), "replaying walks again")
-        steady_mapped = replay_steady_state(runs, steady, steady.reads(caches=caches), mapped, tick, data)
+        steady_mapped = replay_steady_state(
+            runs, steady, steady.reads(caches=caches), mapped, setup.progress, data
+        )
     return counted(runs, scenario, mapped, steady, steady_mapped, setup)
 
 
@@ -132,10 +133,6 @@ def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> N
 
 def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
     return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
-
-
-def _ticking(progress: Progress, walks: int, what: str) -> Callable[[int], None] | None:
-    return (lambda done: progress(done, walks, what)) if progress else None
 
 
 def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:

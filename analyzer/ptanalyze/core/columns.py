@@ -201,34 +201,22 @@ ENDS = (
     ("_per_walk", "reads/walk"),
     ("_reads", "reads"),
 )
-UNITS = {  # of columns that several tables have
+COMMON = {  # unit: the columns of several tables that have it
     "share": "share",
     "walks": "walks",
-    "ratio": "ratio",
-    "slowdown": "ratio",
-    "ns": "ns/call",
-    "stolen_ns": "ns/call",
-    "base": "address",
-    "start": "address",
-    "end": "address",
+    "ratio": "ratio slowdown low middle high",
+    "ns/call": "ns stolen_ns",
+    "address": "base start end",
     "bytes": "bytes",
     "level": "level",
-    "node": "node",
-    "from_node": "node",
-    "to_node": "node",
-    "table_pages": "pages",
-    "frames": "pages",
-    "reader": "node",
-    "server": "node",
-    "socket": "node",
-    "ept_lines": "cache lines",
-    "ghz": "GHz",
-    "low": "ratio",
-    "middle": "ratio",
-    "high": "ratio",
+    "node": "node from_node to_node reader server socket",
+    "pages": "table_pages frames",
+    "cache lines": "ept_lines",
+    "GHz": "ghz",
     "cycles": "cycles",
-    "seconds": "s",
+    "s": "seconds",
 }
+UNITS = {column: unit for unit, columns in COMMON.items() for column in columns.split()}
 
 
 def unit_of(column: str) -> str:

@@ -6,14 +6,16 @@ import json
 import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import process
 from ..core.columns import Cell, Section
-from ..core.errors import printable
+from ..core.errors import printable, show_duration
 from ..formats.text_output import record
 
 if TYPE_CHECKING:
@@ -216,31 +218,47 @@ def number(value: float | None) -> str:
     return f"{value:,}"
 
 
+STILL = 30.0  # seconds between two lines on how far long work is
+
+
 @contextmanager
-def progress_bar() -> Iterator[process.Progress]:
-    """Yields progress(done, total, what), or None where stderr is not a terminal."""
-    out = console(stderr=True)
+def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
+    """Yields progress(done, total, what): bars on a terminal, else a line on stderr each `every` seconds."""
     if not sys.stderr.isatty():  # not FORCE_COLOR, which is about colour: a log has no use for bars
-        yield None
+        with lines_of_progress(every) as progress:
+            yield progress
         return
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=out, transient=True) as bars:
+    with Bars(console=console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total, rate="")
-            task = bars.tasks[tasks[what]]
-            rate = f"{task.speed / 1e6:.1f} M/s" if task.speed else ""
-            bars.update(tasks[what], completed=done, rate=rate)
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
 
         yield progress
+
+
+@contextmanager
+def lines_of_progress(every: float) -> Iterator[process.Progress]:
+    """Yields progress(done, total, what), which a thread writes: "replaying walks, 42 % done after 1 min"."""
+    now, ended, began = ["at work for"], threading.Event(), time.monotonic()
+
+    def progress(done: int, total: int, what: str) -> None:
+        now[0] = f"{what}, {percent(done / max(total, 1))} done after"
+
+    def write() -> None:
+        while not ended.wait(every):
+            after = show_duration(time.monotonic() - began)
+            with suppress(OSError, ValueError):  # stderr that is gone
+                print(f"ptanalyze: {now[0]} {after}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield progress
+    finally:
+        ended.set()
+        thread.join()

@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from ..core.errors import CaptureError, RefusedError, UsageError
 from ..core.machine import Array, Tlb, shape
-from ..core.process import Progress, adding_up, in_order
+from ..core.process import Progress, in_order
 from ..core.trace import (
     EVENT_DTYPE,
     PAGE_SHIFT,
@@ -193,17 +193,16 @@ class TlbFilter:
             self.states = [_state(self.tlb) for _ in cpus]
             self.known = [np.zeros(0 if self.fold is None else len(self.fold.to), bool) for _ in cpus]
         what = "filtering touches" + " again" * (undone is not None)
-        progress = adding_up(self.progress, self.trace.touches, what)
+        done = int(chunks["touches"][:begin].sum())
         sampled = bool(self.trace.facts.get("walks"))
         walks = self._every_access(begin) if sampled else self._walks(begin, undone)
         with stream_store.Writer(self.cache_dir if name else None, name or "") as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            if progress:
-                progress(int(chunks["touches"][:begin].sum()))
             for touches, batch in walks:
                 writer.append(*batch)
-                if progress:
-                    progress(touches)
+                done += touches
+                if self.progress:
+                    self.progress(done, self.trace.touches, what)
             hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
             others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
             np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
