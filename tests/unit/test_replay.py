@@ -665,6 +665,13 @@ def test_leaf_tables_that_go_to_their_readers_are_where_a_twin_has_them(data, na
     assert_same_as(case, twin, of_the_page("leaf-moves"), params)
 
 
+def test_a_policy_that_does_not_say_how_many_tables_fill_themselves_has_one_of_each():
+    freed = [(1, 0, Event.MUNMAP, (HEAP, REGION), 0)]
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])], freed))
+    for policy in ("linux", of_the_page("leaf-moves")):
+        assert run(process, policy).counters.pages.tolist() == [4, 4], "the snapshot has what events had freed"
+
+
 @pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra"])
 def test_tables_that_are_freed_made_again_and_moved_into_are_as_the_twin_has_them(name):
     there, elsewhere = HEAP, HEAP + (1 << 39)

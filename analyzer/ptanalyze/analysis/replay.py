@@ -396,10 +396,9 @@ class PolicyRun:
     def account_implicit_tables(self, scenario: Scenario, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
         pages = (self.first or self.counters).pages
-        part, _ = self.plan.guest
-        if part.implicit_tables:
-            with own_code(self.plan):
-                pages[0] += part.implicit_tables(self.states[0], scenario, missing)
+        count = self.plan.guest[0].implicit_tables
+        with own_code(self.plan):
+            pages[0] += count(self.states[0], scenario, missing) if count else len(missing)
         pages[1] = max(pages)
 
     def facts(self, scenario: Scenario) -> dict[str, Any]:

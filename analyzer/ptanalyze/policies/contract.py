@@ -23,8 +23,8 @@ The host's, HostHooks:
 
 server_of(state, table, node) -> node
 on_walk(state, tables, table, slot, node, counters) -> node
-    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and
-    returns what the guest's on_walk does. Inlined.
+    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events; says which
+    node serves the read. Inlined.
 on_step(state, tables, rows, steps, mapped, counters, step)
     Data moved (kernels.replay.DATA and above).
 
@@ -70,7 +70,7 @@ class PolicySide(NamedTuple):
     start(scenario, params) -> (state of the hooks, table pages it starts with)
     implicit_tables(state, scenario, tables) -> table pages: number of pages needed to make `tables` (flat
     ids), which the snapshot has though the trace's events had freed them: the kernel filled them on the
-    program's behalf.
+    program's behalf. None: one each.
     initial_servers(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each
     reader before anything is touched, or None where that depends on it. Without it the policy needs a trace.
     facts(state, scenario, params, pages) -> {name: number} of the replay, for the Result; `pages` as in

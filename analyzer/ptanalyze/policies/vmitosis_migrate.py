@@ -305,10 +305,6 @@ def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
 
 
-def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray) -> int:
-    return len(tables)
-
-
 def initial_servers(state: State, ids: slice) -> np.ndarray:
     home = state.tables.home[ids]
     return np.broadcast_to(home[:, None], (len(home), state.children.shape[1]))
@@ -317,7 +313,7 @@ def initial_servers(state: State, ids: slice) -> np.ndarray:
 POLICY = Policy(
     "vmitosis-migrate",
     "one copy of each table page that follows most of its children, when data move: for one-socket workloads",
-    PolicySide(GUEST, start_guest, implicit_tables, initial_servers, setup_events=setup_events),
+    PolicySide(GUEST, start_guest, None, initial_servers, setup_events=setup_events),
     PolicySide(HOST, start_host, None, initial_servers, setup_events=setup_events),
     Params,
     source="vMitosis, section 3.2",
