@@ -322,7 +322,7 @@ def test_advice_for_an_oblivious_guest(pt, oblivious):
     result = json.loads(pt("advise", oblivious, "--json").out)["result"]
     ranked = {row["policy"]: row for row in result["ranked"]}
     assert "mode=no-p" in ranked["vmitosis-replicate"]["params"]
-    for name in ("mitosis", "hydra", "hydra-2d", "hydra+vmitosis-replicate"):
+    for name in ("mitosis", "hydra", "hydra+vmitosis-replicate"):
         assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
 
 

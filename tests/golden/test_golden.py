@@ -24,10 +24,10 @@ NATIVE = (
     "thp",
 )  # fmt: skip
 NESTED = (
-    *NATIVE, "vmitosis-replicate", "ept-reset", "hydra-2d", "ptemagnet", "shadow",
+    *NATIVE, "vmitosis-replicate", "ept-reset", "ptemagnet", "shadow",
     "shadow+mitosis", "thp+ptemagnet+vmitosis-replicate",
 )  # fmt: skip
-NEED_NODES = ("mitosis", "hydra", "wasp", "hydra-2d")  # in the guest
+NEED_NODES = ("mitosis", "hydra", "wasp")  # in the guest
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",

@@ -669,7 +669,7 @@ def test_a_policy_that_does_not_say_how_many_tables_fill_themselves_has_one_of_e
     freed = [(1, 0, Event.MUNMAP, (HEAP, REGION), 0)]
     process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])], freed))
     for policy in ("linux", of_the_page("leaf-moves")):
-        assert run(process, policy).counters.pages.tolist() == [4, 4], "the snapshot has what events had freed"
+        assert run(process, policy).counters.pages.tolist() == [4, 4], "freed, yet in the snapshot"
 
 
 @pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra"])

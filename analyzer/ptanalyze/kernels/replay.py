@@ -224,18 +224,6 @@ def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, 
 
 
 @hook
-def served(walked):
-    """Node that serves the read of the leaf entry, of what on_walk returned."""
-    return walked - COPIED if walked >= COPIED else np.int64(walked)
-
-
-@hook
-def ended(walked, node):
-    """Node whose leaf entry the walk ends with: one that copied it is walked again, in the own table."""
-    return np.int64(node) if walked >= COPIED else np.int64(walked)
-
-
-@hook
 def missing(server, nodes):
     """Whether the machine lacks the node that a hook returned."""
     return server < 0 or server >= nodes
@@ -298,11 +286,13 @@ def replay_for(guest, host, any_steps=True):
             mask, slot = masks[w], np.int64(host_slots[w])
             counts, now = counters.reads, call_counters(counters, 0)
             row = of_region[page[w] >> np.uint32(9)]
-            walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
-            server = served(walked)
+            server = np.int64(on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now))
+            copied = server >= COPIED  # and is walked again, in the own table
+            if copied:
+                server -= COPIED
             if missing(server, nodes):
                 return no_node(server)
-            kind = LL if ended(walked, node) == node else RL
+            kind = LL if copied or server == node else RL
             guest = np.int64(level[table])
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
@@ -310,11 +300,10 @@ def replay_for(guest, host, any_steps=True):
             count_read(counts, at, node, server, missed, w)
             mask ^= ONE << np.uint64(at)
             if host >= 0:
-                walked = on_nested(host_state, tables, host, slot, node, now)
-                server = served(walked)
+                server = np.int64(on_nested(host_state, tables, host, slot, node, now))
                 if missing(server, nodes):
                     return no_node(server)
-                kind += ended(walked, node) != node
+                kind += server != node
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
                     count_read(counts, bit, node, server, missed, w)
@@ -327,7 +316,7 @@ def replay_for(guest, host, any_steps=True):
                     bit = at + np.int64(level[host])
                     if (mask >> np.uint64(bit)) & ONE:
                         if slot >= 0:
-                            server = served(on_nested(host_state, tables, host, slot, node, now))
+                            server = np.int64(on_nested(host_state, tables, host, slot, node, now))
                         else:
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):

@@ -23,8 +23,8 @@ The host's, HostHooks:
 
 server_of(state, table, node) -> node
 on_walk(state, tables, table, slot, node, counters) -> node
-    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events; says which
-    node serves the read. Inlined.
+    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and says
+    which node serves the read. Inlined.
 on_step(state, tables, rows, steps, mapped, counters, step)
     Data moved (kernels.replay.DATA and above).
 
