@@ -21,37 +21,36 @@ LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks ar
 
 class Kind(NamedTuple):
     """A kind of event, and how people read of it: `title` "" nowhere; host: of the host's tables, None: they
-    have none; once: among what happens once."""
+    have none."""
 
     name: str
     meaning: str
     title: str = ""
     host: str | None = None
-    once: str = ""
 
 
 KINDS = (
     Kind("pte_writes", "entries written where a single copy would be written too; to = node of that copy",
-         "PTE writes", "ePT writes", "PTE writes"),
+         "PTE writes", "ePT writes"),
     Kind("pte_fanout", "entries written to further copies",
-         "PTE writes fanned out", "ePT writes fanned out", "PTE writes fanned out"),
+         "PTE writes fanned out", "ePT writes fanned out"),
     Kind("faults", "demand faults; to = node that holds the new entry first",
-         "page faults", None, "page faults"),
+         "page faults"),
     Kind("replica_faults", "faults (host: violations) that only copied an entry; to = node it came from",
-         "replica faults", "ePT violations", "replica faults"),
+         "replica faults", "ePT violations"),
     Kind("pte_copies", "entries copied, prefetched ones included; to = node they were copied from",
-         "PTE copies", "ePT copies", "PTE copies"),
+         "PTE copies", "ePT copies"),
     Kind("tables_new", "table pages made (zeroed, linked into their parent); to = node they are on",
-         "", "", "tables made"),
+         "", ""),
     Kind("tables_freed", "table pages freed"),
     Kind("ipis", "TLB shootdown IPIs; to = node of the interrupted CPU", "IPIs"),
     Kind("ipis_saved", "CPUs with a live thread that a filter spared", "IPIs saved"),
     Kind("tables_moved", "table pages copied whole to another node; from = node they were on",
-         "tables moved", "ePT tables moved", "tables moved"),
+         "tables moved", "ePT tables moved"),
     Kind("vm_exits", "guest entries written that trap into the hypervisor (shadow paging)",
-         "VM exits", None, "VM exits"),
+         "VM exits"),
     Kind("pages_zeroed", "pages of 4 KiB that demand faults zero, 512 for a page of 2 MiB; to = from",
-         "4 KiB pages zeroed", None, "4 KiB pages zeroed"),
+         "4 KiB pages zeroed"),
 )  # fmt: skip
 EVENT_KINDS = tuple(kind.name for kind in KINDS)
 

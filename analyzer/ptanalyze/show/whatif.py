@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isinf
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +15,11 @@ from ..analysis.verdict import CAUTIONS, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
 from ..core.errors import DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
-from ..core.interval import NEVER, NOTICED, faster, interval
-from ..core.trace import GUEST_BIT, threads_placed
+from ..core.interval import NOTICED, faster, interval
+from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
-from ..kernels import KINDS
 from ..policies import RESEARCH, availability, members
 from ..policies.contract import Availability
 from .terminal import SCREEN, next_steps
@@ -68,7 +66,7 @@ def view(
         return
     yield Section(lines=[baseline(base), about(base), ""])
     yield Section(rows=[*everything(results)])
-    parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
+    parameters = [f"- {result.policy}: {result.settings}" for result in results if result.settings]
     yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
 
 
@@ -257,156 +255,49 @@ def further(
     return next_steps({str(message("next", code)): line for code, line in steps.items()})
 
 
-# Everything that was counted, a quantity a line.
+# Everything that was counted, a column of `whatif` a line.
 
-
-class Quantity(NamedTuple):
-    """A value per Result, None where there is none. form: as of core.columns.Column."""
-
-    name: str
-    values: Sequence[float | None]
-    form: str = "count"
-
-    def texts(self) -> Iterator[str]:
-        for value in self.values:
-            if value is None or isinf(value):
-                yield "-" if value is None else "never"
-            elif self.form == "share":
-                yield f"{100 * value:.2f}"
-            else:
-                yield f"{value:,.0f}" if self.form == "count" or abs(value) >= 100 else f"{value:,.3f}"
+LEAST = {"count": 0.5, "share": 0.00005}  # shown as more than 0, by core.columns.Column.form
 
 
 def everything(results: Sequence[Result]) -> Iterator[dict[str, Cell]]:
-    """Quantities down, under the headings of their groups; policies across."""
-    names = labels(results)
-    for heading, quantities in groups(results):
-        if quantities:
+    """Columns down, under their headings, then what policies count by themselves; policies across."""
+    rows, names = [result.row() for result in results], labels(results)
+    nested = any(row["host_reads_per_walk"] for row in rows)
+    blocks: dict[str, list[dict[str, Cell]]] = {
+        title: [] for title in (TIME, LOCALITY, READS, MEMORY, UPDATES)
+    }
+    for one in sorted(COLUMNS, key=lambda one: one.rank):
+        values = [None if row[one.key] is None else row[one.key] * one.scale for row in rows]
+        least, title = LEAST.get(one.form, 0.0005), one.titled(nested)
+        if one.group and title and any(abs(value or 0) >= least for value in values):
+            texts = [quantity(value, one.form) for value in values]
+            blocks[one.group].append({"": f"  {title}", **dict(zip(names, texts, strict=True))})
+    for fact in dict.fromkeys(fact for result in results for fact in result.facts):
+        values = [result.facts.get(fact) for result in results]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            texts = [quantity(value) for value in values]
+            own = blocks.setdefault("Of the policies", [])
+            own.append({"": f"  {fact.replace('_', ' ')}", **dict(zip(names, texts, strict=True))})
+    for heading, lines in blocks.items():
+        if lines:
             yield {"": heading, **dict.fromkeys(names, "")}
-        for quantity in quantities:
-            yield {"": f"  {quantity.name}", **dict(zip(names, quantity.texts(), strict=True))}
+            yield from lines
 
 
-EARNED = ("pays_back_walks", "pays_back_seconds")
-CALLS = (  # field of a CallCost, its name here, its form
-    ("calls", "calls", "count"),
-    ("entries", "entries changed", "count"),
-    ("copies", "entries fanned out", "count"),
-    ("ipis_local", "IPIs, local", "count"),
-    ("ipis_remote", "IPIs, remote", "count"),
-    ("saved_local", "IPIs saved, local", "count"),
-    ("saved_remote", "IPIs saved, remote", "count"),
-    ("ns", "ns per call", "mean"),
-    ("stolen_ns", "stolen ns per call", "mean"),
-    ("slowdown", "slow-down", "ratio"),
-)
-
-
-def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
-    return [result.row() for result in results]
+def quantity(value: float | None, form: str = "count") -> str:
+    """A number as its column has it, "-" for None. form: as of core.columns.Column."""
+    if value is None:
+        return "-"
+    if form == "share":
+        return f"{100 * value:.2f}"
+    whole = abs(value) >= 100 or (form == "count" and float(value).is_integer())
+    return f"{value:,.0f}" if whole else f"{value:,.3f}"
 
 
 def labels(results: Sequence[Result]) -> list[str]:
     """A name for each Result: its policy, with settings that are not the defaults or that differ."""
     return [label_of(result, results) for result in results]
-
-
-def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
-    """(heading, its quantities), without those that are nothing under every policy."""
-    rows = rows_of(results)
-    nested, as_traced = any(row["host_reads_per_walk"] for row in rows), results[0].run == AS_TRACED
-    steady = any(result.break_even is not None for result in results)
-    over = f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}"
-    more = {LOCALITY: remote(rows), READS: reads(results, nested)}
-    for group in (TIME, LOCALITY, READS, MEMORY, UPDATES):
-        quantities = [*counted(rows, group, nested, as_traced), *more.get(group, ())]
-        yield over if group == TIME else group, kept(quantities)
-    when = "Before the first walk" if as_traced else "Once"
-    yield "Once, before the further run" if steady else when, kept(once(results))
-    calls = dict.fromkeys(cost.call for result in results for cost in result.system_calls)
-    yield "System calls", kept(quantity for call in calls for quantity in system_call(call, results))
-    yield "Other results of the policies", kept(facts(results))
-
-
-def counted(
-    rows: Sequence[Mapping[str, Any]], group: str, nested: bool, as_traced: bool = False
-) -> Iterator[Quantity]:
-    """The COLUMNS of a heading.
-
-    nested     some policy's walks have two dimensions (shadow paging has one where others have two)
-    as_traced  what happens once is within the run
-    """
-    for one in sorted(COLUMNS, key=lambda one: one.rank):
-        title = one.titled(nested)
-        if one.group != group or not title or (as_traced and one.key == "traced_speedup"):
-            continue
-        if as_traced and one.key == "once_cycles":
-            title = "cycles before the first walk"
-        if one.key in EARNED:
-            yield Quantity(title, [after(row, one.key) for row in rows], one.form)
-            continue
-        values = [row[one.key] for row in rows]
-        scaled = values if one.scale == 1 else [value * one.scale for value in values]
-        yield Quantity(title, scaled, one.form)
-
-
-def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
-    """Those that are shown as more than 0 somewhere."""
-    least = {"count": 0.5, "share": 0.00005}
-    return [one for one in quantities if any(abs(v or 0) >= least.get(one.form, 0.0005) for v in one.values)]
-
-
-def after(row: Mapping[str, Any], key: str) -> float | None:
-    """When a cost is recovered, None where the first screen has "-"."""
-    words = earned(row)
-    return None if words == "-" else NEVER if words == "never" else row[key]
-
-
-def remote(rows: Sequence[Mapping[str, Any]]) -> Iterator[Quantity]:
-    shares = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
-    yield Quantity("DRAM remote, %", shares, "share")
-
-
-def reads(results: Sequence[Result], nested: bool) -> Iterator[Quantity]:
-    """By level, and by the node that serves them."""
-    walks = [max(int(result.classes.sum()), 1) for result in results]
-    by_bit = [result.reads.sum(axis=(1, 2, 3)) for result in results]
-    for name, host in (("gPT" if nested else "PT", False), ("ePT", True)):
-        for level in range(5, 0, -1):
-            bits = slice(level, None, GUEST_BIT) if host else slice(GUEST_BIT * level, GUEST_BIT * level + 1)
-            counts = [int(of[bits].sum()) / n for of, n in zip(by_bit, walks, strict=True)]
-            yield Quantity(f"{name} level {level}", counts, "mean")
-    by_node = [result.reads.sum(axis=(0, 1, 3)) / n for result, n in zip(results, walks, strict=True)]
-    for node in range(max(map(len, by_node))):
-        served = [float(of[node]) if node < len(of) else None for of in by_node]
-        yield Quantity(f"served by node {node}", served, "mean")
-
-
-def once(results: Sequence[Result]) -> Iterator[Quantity]:
-    """What happens once: to get to the policy's tables, and where memory is touched for the first time."""
-    for k, kind in enumerate(KINDS):
-        if kind.once:
-            yield Quantity(kind.once, [result.once(k) for result in results])
-            yield Quantity(f"ePT: {kind.once}", [result.once(k, host=True) for result in results])
-    yield Quantity("data pages copied", [result.data_copied for result in results])
-
-
-def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
-    """What one kind of call changes, whom it interrupts, and how long that takes."""
-    costs = [next((o for o in result.system_calls if o.call == call), None) for result in results]
-    for field, name, form in CALLS:
-        values = [None if cost is None else getattr(cost, field) for cost in costs]
-        if field != "slowdown" or any(value not in (None, 1) for value in values):
-            yield Quantity(f"{call}: {name}", values, form)
-
-
-def facts(results: Sequence[Result]) -> Iterator[Quantity]:
-    """Numbers that policies count by themselves; series are for programs."""
-    for fact in dict.fromkeys(fact for result in results for fact in result.facts):
-        values = [result.facts.get(fact) for result in results]
-        if all(value is None or isinstance(value, int | float) for value in values):
-            whole = all(value is None or float(value).is_integer() for value in values)
-            yield Quantity(fact.replace("_", " "), values, "count" if whole else "mean")
 
 
 # The points of a sweep for people.
