@@ -17,7 +17,7 @@ from ptanalyze.analysis.leaf_classes import Classification, classify_pages, clas
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
-from ptanalyze.show.classify import sentence
+from ptanalyze.show.classify import jointly, sentence
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces
 
@@ -235,6 +235,22 @@ def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
 def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
     with pytest.raises(UsageError, match=why):
         ptanalyze.classify("lookup", **options)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    ("pages", "local", "chance"),
+    [
+        ([[25, 25], [25, 25]], "25 %", "25 %"),
+        ([[50, 0], [0, 50]], "50 %", "25 %"),
+        ([[30, 10], [0, 0]], "75 %", "75 %"),
+    ],
+)
+def test_locality_of_both_dimensions_is_compared_with_independence(pages, local, chance):
+    counts = np.zeros((1, 1, 3, 3), np.int64)
+    counts[0, 0, :2, :2] = pages
+    said = jointly(Classification("leaf", False, ("all",), (0,), (0, 1), counts, {}))
+    assert (said.numbers["local"], said.numbers["chance"]) == (local, chance)
 
 
 VA = 0x7F12_3456_7000

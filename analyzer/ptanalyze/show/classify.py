@@ -46,6 +46,7 @@ def view(
     if by == "all" and counted:
         rows = [row for classes, _ in counted for row in rows_of(classes, "counted", UNITS[classes.weight])]
         lines = [f"- {named}" for _, named in counted]
+        lines += [f"- {jointly(classes)}" for classes, _ in counted[-1:] if not classes.native]
         yield Section("", rows, [*lines, *(line for classes, _ in found for line in asides_of(classes))])
     elif counted:
         for classes, named in counted:
@@ -75,6 +76,15 @@ def sentence(classes: Classification) -> Message:
         both=message("both", "dimensions" if both else "none", share=both and percent(counts[3] / total)),
         gain=message("both", "none" if remote else "all-local"),
     )
+
+
+def jointly(classes: Classification) -> Message:
+    """How often the leaf entries of both dimensions are local together, beside chance (section 2.2)."""
+    counts = classes.by_class().reshape(-1, 4)
+    counts = counts[counts.any(axis=1)]
+    both, guest, host, _ = (counts / counts.sum(axis=1, keepdims=True)).T
+    local, chance = percent(both.mean()), percent(((both + guest) * (both + host)).mean())
+    return message("classify", "together", local=local, chance=chance, units=UNITS[classes.weight])
 
 
 def largest(classes: Classification, by: str) -> tuple[list[dict[str, Any]], list[str]]:
