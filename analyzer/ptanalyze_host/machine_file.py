@@ -85,6 +85,43 @@ def host_machine(
     )
 
 
+def captured_host(
+    capture: pt.Capture, system: Path = sysfs.SYSTEM, cpuinfo: Path = CPUINFO
+) -> pt.Machine | None:
+    """Machine of this host, not measured, for a capture of it: None for any other.
+
+    It is of this host if its dump names this CPU and nodes of these CPUs, distances and sizes, which is all
+    that a Machine is made from. The description says whose numbers it has.
+    """
+    if not capture.has_snapshot and not capture.has_vm:
+        return None
+    dump = capture.vm if capture.has_vm else capture.snapshot
+    cpu = cpu_facts(sysfs.found(cpuinfo) or "")
+    if not cpu.get("model name") or dump.facts.get("cpu") != cpu["model name"]:
+        return None
+    try:
+        nodes = dump.topology.nodes
+        sizes = [4096 * int(np.diff(node.frames).sum()) for node in nodes]
+        taken = {node.id: (node.cpus, node.distance, size) for node, size in zip(nodes, sizes, strict=True)}
+        if taken != shown_nodes(system):
+            return None
+        machine, like = host_machine("this host", None, system, cpuinfo), nearest(cpu)
+    except (pt.errors.PtanalyzeError, ValueError):  # odd text in /sys: nothing that says it is this host
+        return None
+    by = "HMAT" if "HMAT" in machine.sources["latency_idle"] else "the firmware's distances"
+    said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
+    return msgspec.structs.replace(machine, description=said)
+
+
+def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """{node: (CPUs, distances to all nodes, bytes of its memory blocks)} as ptdump reads them."""
+    folder, nodes = system / "node", host_nodes(system)
+    block = int(sysfs.found(system / "memory/block_size_bytes") or "0", 16)
+    far = sysfs.distances(folder, nodes)
+    blocks = {node: block * len([*(folder / f"node{node}").glob("memory[0-9]*")]) for node in nodes}
+    return {node: (nodes[node].cpus, tuple(far[node].values()), blocks[node]) for node in nodes}
+
+
 def on_groups(measured: NodeLatency, groups: Sequence[tuple[int, ...]]) -> NodeLatency:
     """The NodeLatency of this host with its groups of nodes."""
     own = {group[0]: group for group in groups}

@@ -461,5 +461,23 @@ def test_a_machine_file_that_lies_here_is_taken_unless_another_is_named_or_a_sam
     assert machines_in(asked("lookup")) == machines_in(asked("lookup", "-m", DEFAULT_MACHINE))
 
 
+def test_a_capture_of_this_host_is_asked_about_this_host_which_is_said(pt, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    own = synth(tmp_path / "own", "16M", accesses=1500, init_trace=False).directory
+    model = msgspec.structs.replace(load_machine(DEFAULT_MACHINE), name="this host", description="unmeasured")
+    monkeypatch.setattr("ptanalyze_host.machine_file.captured_host", lambda capture: model)
+
+    def asked(command, *words):
+        return pt(command, *words, "--json")
+
+    for command in (("whatif", "-p", "mitosis"), ("advise", "-p", "mitosis")):
+        ran = asked(*command, own)
+        assert "this host" in ran.out and "this host, unmeasured; " in ran.err and "--measure" in ran.err
+    assert machines_in(asked("whatif", own, "-p", "mitosis", "-m", DEFAULT_MACHINE)) == {DEFAULT_MACHINE}
+    assert machines_in(asked("whatif", "lookup", "-p", "mitosis")) == {DEFAULT_MACHINE}
+    write_machine(tmp_path / "host.toml", msgspec.structs.replace(model, name="measured"))
+    assert machines_in(asked("whatif", own, "-p", "mitosis")) == {"measured"}
+
+
 def machines_in(ran):
     return {row["machine"] for row in json.loads(ran.out)["result"]}

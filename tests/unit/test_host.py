@@ -5,6 +5,7 @@ import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -16,13 +17,13 @@ from ptanalyze.analysis.verdict import Workload
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.core.snapshot import Topology
+from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
 from ptanalyze_host import survey
-from ptanalyze_host.machine_file import host_machine, nearest
+from ptanalyze_host.machine_file import captured_host, host_machine, nearest
 from ptanalyze_host.node_latency import NodeLatency
 from ptanalyze_host.survey_command import prometheus_text, view
 from ptanalyze_host.sysfs import parse_cpus
@@ -265,6 +266,52 @@ def machine_at(root):
 def system(tmp_path):
     """Two nodes with CPUs and, as CXL memory is, one without."""
     return host_tree(tmp_path, {0: "0-31", 1: "32-63", 2: ""}, "10 32 50 / 32 10 50 / 50 50 10", l3="0-7")
+
+
+def dumped(cpu="AMD EPYC 7543", cpus=(0, 1), distance=(10,), mib=256, number=0):
+    frames = np.array([[0, 1 << 15], [1 << 20, (1 << 20) + (mib << 8) - (1 << 15)]])
+    topology = Topology((Node(number, cpus, frames, distance),))
+    return SimpleNamespace(topology=topology, facts={"cpu": cpu} if cpu else {})
+
+
+@pytest.fixture
+def taken_here(tmp_path):
+    """Machine of a host with two CPUs and two memory blocks of 128 MiB, for a capture's dumps, or None."""
+    system = host_tree(tmp_path, {0: "0-1"}, "10")
+    write(system / "memory/block_size_bytes", "8000000")
+    for block in (0, 8):
+        (system / f"node/node0/memory{block}").mkdir()
+
+    def ask(snapshot=None, vm=None):
+        capture = SimpleNamespace(has_snapshot=snapshot is not None, has_vm=vm is not None)
+        capture.snapshot, capture.vm = snapshot, vm
+        return captured_host(capture, system, tmp_path / "proc/cpuinfo")
+
+    return ask
+
+
+def test_a_capture_of_this_host_has_its_machine_with_the_timings_of_the_nearest(taken_here):
+    machine, like = taken_here(dumped()), load_machine("epyc-milan")
+    assert (machine.name, machine.nodes, machine.cpus_per_node) == ("this host", 1, 2)
+    assert machine.latency.idle == ((like.latency.idle[0][0],),) and machine.tlb == like.tlb
+    assert "epyc-milan" in machine.description and taken_here() is None
+    assert taken_here(dumped(cpu="a guest's"), vm=dumped()) == machine
+    assert taken_here(dumped(), vm=dumped(cpu="its host's")) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"cpu": "AMD EPYC"}, {"cpu": ""}, {"cpus": (0,)}, {"distance": (10, 20)}, {"mib": 512}, {"number": 1}],
+    ids=" ".join,
+)
+def test_a_capture_of_another_host_is_told_by_cpu_nodes_and_memory(taken_here, other):
+    assert taken_here(dumped(**other)) is None
+
+
+@pytest.mark.parametrize("odd", ["memory/block_size_bytes", "node/node0/distance", "node/node0/cpulist"])
+def test_a_host_whose_kernel_says_odd_things_has_no_machine_by_itself(taken_here, tmp_path, odd):
+    write(tmp_path / "sys/devices/system" / odd, "zz")
+    assert taken_here(dumped()) is None
 
 
 ALIKE = "10 20 20 20 / 20 10 20 20 / 20 20 10 20 / 20 20 20 10"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-HOSTS = "ptanalyze.hosts"  # entry point: write_machine_file of ptanalyze_host
+HOSTS = "ptanalyze.hosts"  # entry points: write_machine_file and captured_host of ptanalyze_host
 
 
 @click.command("machines")
@@ -49,7 +49,7 @@ def command(name: str | None, host_file: str | None, measure: bool, output: Outp
     if host_file:
         if name:
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
-        (writer,) = entry_points(group=HOSTS)
+        (writer,) = entry_points(group=HOSTS, name="host")
         for line in writer.load()(host_file, measure):
             echo(line)
     elif name is None:

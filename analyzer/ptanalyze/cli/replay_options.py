@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import DEFAULT_MACHINE, UsageError, bundled
+from ..core.errors import DEFAULT_MACHINE, UsageError, bundled, program
 from ..core.options import OF_SOME, OPTIONS
 from . import options as offered
+from .machines import HOSTS
 from .options import C, Offer, duration, echo, open_or_default
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..analysis.setup import Policies, Setup
     from ..analysis.size import SizeCurve
     from ..analysis.verdict import Verdict
+    from ..core.machine import Machine
     from ..core.process import Progress
     from ..formats.capture import Capture
 
@@ -161,15 +163,32 @@ def question(memory: str | None, horizon: float, names: Sequence[str]) -> Questi
 HOST_FILE = Path("host.toml")  # that `machines --from-host host.toml` writes, as answers advise
 
 
-def machine_for(capture: Capture, asked: str | None) -> str:
-    """The machine that was asked for, else HOST_FILE, which is said on stderr, or the default; of a bundled
-    sample, which is of another host, always that."""
+def machine_for(capture: Capture, asked: str | None) -> str | Machine:
+    """The machine that was asked for, else HOST_FILE, or of a capture of this host its own Machine, which are
+    said on stderr, or the default; of a bundled sample, which is of another host, always that."""
     if asked is not None:
         return asked
-    if HOST_FILE.is_file() and capture.directory.parent != bundled("samples"):
-        echo(f"ptanalyze: machine model: {HOST_FILE} of this directory; -m NAME asks about another", err=True)
-        return str(HOST_FILE)
-    return DEFAULT_MACHINE
+    if capture.directory.parent == bundled("samples"):
+        return DEFAULT_MACHINE
+    machine, said = own_machine(capture)
+    if said:
+        echo(f"ptanalyze: machine model: {said}; -m NAME asks about another", err=True)
+    return machine
+
+
+def own_machine(capture: Capture) -> tuple[str | Machine, str]:
+    """(HOST_FILE, or the Machine of a capture of this host, else the default; what is said of it)."""
+    if HOST_FILE.is_file():
+        return str(HOST_FILE), f"{HOST_FILE} of this directory"
+    from importlib.metadata import entry_points
+
+    from ..analysis.counting import HOST_MODEL
+
+    for point in entry_points(group=HOSTS, name="captured"):
+        if (machine := point.load()(capture)) is not None:
+            how = f"`{program()} {HOST_MODEL} --measure` measures it"
+            return machine, f"{machine.name}, {machine.description}; {how}"
+    return DEFAULT_MACHINE, ""
 
 
 def capture_of(directory: str | None) -> Capture:

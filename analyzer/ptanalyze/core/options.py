@@ -41,10 +41,11 @@ class Options:
         DEFAULT_MACHINE,
         "-m --machine",
         "Machine model: a name that `ptanalyze machines` lists, or a TOML file. Default: host.toml where "
-        f"that is here and CAPTURE is no bundled sample, else {DEFAULT_MACHINE}.",
+        f"that is here, else of a capture of this host its own, not measured, else {DEFAULT_MACHINE}; of a "
+        f"bundled sample always {DEFAULT_MACHINE}.",
         offers="machines",
         typed=None,
-        python="Or a Machine; in Python there is no host.toml",
+        python="Or a Machine; in Python neither host.toml nor the host's own",
     )
     threads_on: str = option(
         "auto",
