@@ -66,8 +66,8 @@ void vm_find(struct vm *vm, const struct process *process)
 	}
 	closedir(files);
 	if (!vm->count)
-		fail(EXIT_WRONG_USE, "PID %d (%s): not a VMM: it has no kvm-vm or kvm-vcpu file", process->pid,
-		     process->comm);
+		fail(EXIT_WRONG_USE, "PID %d (%s): not a VMM: it has no kvm-vm or kvm-vcpu file; a guest that QEMU "
+		     "emulates without KVM has no nested tables: dump the process", process->pid, process->comm);
 }
 
 static void identify(struct vm *vm, struct bpf *bpf)

@@ -80,7 +80,7 @@ static void add_root(struct reader *reader, struct vm_view *view, const struct p
 	if (page && page->invalid)
 		root.why = "KVM is taking it down";
 	else if (is_special(reader, mmu, root.address))
-		root.why = "a root without a page of KVM's own (32-bit or PAE guest)";
+		root.why = "the guest is not in 64-bit mode: try again when it has booted (32-bit guests have no such tables)";
 	add(view, root);
 }
 

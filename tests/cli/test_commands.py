@@ -105,6 +105,38 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(pt, sample, arguments, message
     assert is_one_line(ran, 2) and message in ran.err
 
 
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("whatif lookup hydra", "-p hydra"),
+        ("whatif -p mitosis hydra", "-p hydra"),
+        ("advise mitosis+hydra", "-p mitosis+hydra"),
+        ("timeline lookup mitosis:nodes=0,1", "-p mitosis:nodes=0,1"),
+        ("dump 1", "dump process 1"),
+        ("dump redis-server -o x", "dump process redis-server"),
+        ("whatif lookup -m hots.toml", "host.toml"),
+        ("whatif lookup -m nosuch/saphire-rapids.toml", "sapphire-rapids"),
+        ("whatif lookup --calibration hots.toml", "host.toml"),
+        ("whatif lookup --calibration README.md", "calibrate"),
+        ("whatif lookup --calibration true", "calibrate"),
+        ("whatif lookup -m true", "machines"),
+        ("calibrate --local -", "/dev/stdin"),
+        ("calibrate --local hots.toml", "host.toml"),
+        ("calibrate hots.toml", "host.toml"),
+    ],
+)
+def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
+    pt, tmp_path, monkeypatch, typed, named
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "host.toml").touch()
+    (tmp_path / "README.md").write_text("# A title\n\nIs your program slow?\n")
+    shutil.copy("/bin/true", tmp_path / "true.toml")
+    ran = pt(*typed.replace(" true", " true.toml").split())
+    said = ran.err.strip().splitlines()[-1]
+    assert ran.code == 2 and named in said and "\\x" not in said and "b'" not in said
+
+
 def test_a_directory_that_is_no_capture_is_one_line_and_a_wrong_option_clicks_own(pt, sample, tmp_path):
     assert is_one_line(pt("info", tmp_path), 2)
     assert is_one_line(pt("whatif", tmp_path / "nothing", "-p", "hydra"), 2)

@@ -296,6 +296,15 @@ def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     assert "--then end: the region lasts until the program ends" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("status", [1, 3, 200])
+def test_a_program_that_fails_is_recorded_and_said_by_the_exit_code(tmp_path, capsys, status):
+    tracing.build_plugin()
+    words = ["--no-dump", "-o", str(tmp_path / "c"), "--", "sh", "-c", f"exit {status}"]
+    assert run(["record", *words]) == 3
+    assert f"status {status}" in capsys.readouterr().err.splitlines()[-1]
+    assert read_manifest(tmp_path / "c").provenance["exit_status"] == status
+
+
 def test_under_sudo_a_program_of_the_environment_runs_as_the_user_who_typed_it(tmp_path, monkeypatch, capsys):
     tracing.build_plugin()
     (tmp_path / "bin").mkdir()

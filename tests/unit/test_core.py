@@ -140,8 +140,8 @@ def test_a_huge_number_of_a_machine_is_named_with_its_field(tmp_path, number):
         (b"{}", "size: missing"),
         (b'{"size": 1, "more": 2}', "more: no such field"),
         (b'{"size": 9223372036854775808, "inner": 1}', "inner = 1: Expected `array`, got `int`"),
-        (b"[]", "contents = b'[]': not a sample file: Expected `object`, got `array`"),
-        (b'{"size": ', "contents = b'{\"size\": ': not a sample file: Input data was truncated"),
+        (b"[]", "contents = '[]': not a sample file: Expected `object`, got `array`"),
+        (b'{"size": ', "contents = '{\"size\": ': not a sample file: Input data was truncated"),
     ],
 )
 def test_the_field_and_its_value_are_named(text, message):

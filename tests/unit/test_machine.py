@@ -194,7 +194,7 @@ def test_the_middle_of_an_interval_is_half_way_unless_a_cost_file_says_where(tmp
 
 
 def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="no such file"):
         load_machine(str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match="machine pentium: unknown; there are: emerald-rapids, epyc-"):
         load_machine("pentium")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "whatif": Entry(".whatif", "Replay page walks under other placements."),
         "timeline": Entry(".timeline", "Show locality over time."),
         "sweep": Entry(".sweep", "Replay every combination of parameters."),
-        "advise": Entry(".advise", "Rank all policies within a budget."),
+        "advise": Entry(".advise", "Rank all policies, the fastest first."),
     },
     "Model": {
         "policies": Entry(".policies", "List placement policies and parameters."),
@@ -190,12 +191,21 @@ def _ran(arguments: Sequence[str] | None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        message = printable(error.format_message())
+        message = printable(error.format_message() + way_out(error.format_message()))
         error.format_message = lambda: message  # type: ignore[method-assign]
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt) as stop:
         return complain("interrupted" + "".join(map(str, stop.args)), 130)
+
+
+def way_out(said: str) -> str:
+    """What a word may have been meant as that click did not expect."""
+    from .options import as_policy
+
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
+    policy = as_policy(extra[1]) if extra else ""
+    return f"; {policy}" if policy else ""
 
 
 def _answered(arguments: list[str]) -> int | None:

@@ -15,7 +15,16 @@ max_stop_option = click.option(
 )
 
 
-@click.group("dump")
+class OfWhat(click.Group):
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if (word := arguments[0]) not in self.commands and not word.startswith("-"):
+            context.fail(f"dump {word}: write dump process {word}, or dump vm {word}")
+        return super().resolve_command(context, arguments)
+
+
+@click.group("dump", cls=OfWhat)
 def command() -> None:
     """Dump the page tables of a live process or VM."""
 

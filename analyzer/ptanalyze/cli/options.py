@@ -99,6 +99,12 @@ def free_name(name: str) -> str:
     return next(one for one in names if not Path(one).exists())
 
 
+def as_policy(word: str) -> str:
+    """How a policy is asked for, of words that name one; else ""."""
+    names = import_module("..policies", __package__).names()  # by name: it reaches all of them
+    return f"{word} is a policy: -p {word}" if re.split("[+,:]", word)[0] in names else ""
+
+
 ON_THE_SAMPLE = frozenset({"whatif", "advise", "classify", "report"})  # commands that show what they do
 
 
@@ -108,7 +114,12 @@ def open_or_default(directory: str | None) -> Capture:
     from ..formats.capture import default_capture, open_capture
 
     if directory is not None:
-        return open_capture(directory)
+        try:
+            return open_capture(directory)
+        except UsageError:
+            if said := as_policy(directory):
+                raise UsageError(f"{directory}: no such capture; {said}") from None
+            raise
     capture, which = default_capture()
     if which:
         echo(f"ptanalyze: {which}", err=True)

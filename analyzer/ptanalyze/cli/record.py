@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import UsageError, size_in_words
+from ..core.errors import PartialDataError, UsageError, size_in_words
 from .options import duration, echo, free_name, new_capture_option, next_step, pid, size
 
 if TYPE_CHECKING:
@@ -220,6 +220,9 @@ def command(
             f"command, or take --follow-fork{still_running(recording.children)}",
             err=True,
         )
+    if recording.exit_status and not (recording.ended or recording.interrupted):
+        status = f"the program itself failed, with status {recording.exit_status}"
+        raise PartialDataError(f"{output}: {status}; if that is not as usual, record it again")
 
 
 def still_running(pids: Iterable[int]) -> str:
@@ -263,14 +266,12 @@ def freed(recording: Recording, options: Options) -> str:
 
 
 def how_it_ended(recording: Recording) -> str:
-    """ "" where it ended by itself with status 0."""
+    """ "" where it ended by itself."""
     if recording.ended:
         return "the program was ended when its region was over"
-    if not recording.exit_status and not recording.interrupted:
-        return ""
     if recording.interrupted:
         return "the program was ended by Ctrl-C or a signal to record; what it did until then is recorded"
-    return f"the program ended with status {recording.exit_status}"
+    return ""
 
 
 # What a person sees while a program is recorded: how far its trace is, and whether the disk will do.

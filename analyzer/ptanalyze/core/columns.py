@@ -72,7 +72,6 @@ class Writer(Formatter):
 
 WRITER = Writer()
 
-
 OK, NOTE, CAREFUL, PARTIAL, FAILED = "ok", "note", "careful", "partial", "failed"
 
 # Codes that decide what is shown; others are where they are made.

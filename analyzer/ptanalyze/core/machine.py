@@ -274,7 +274,7 @@ class Costs(Strict):
 def load_machine(name_or_path: str | PathLike[str]) -> Machine:
     """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
     path = model_file("machines", name_or_path)
-    machine = _struct(path, _plain(path), Machine)
+    machine = _struct(path, Machine)
     for field, value, why in _machine_faults(machine):
         raise UsageError(f"{path}: {field} = {value}: {why}")
     return machine
@@ -283,7 +283,7 @@ def load_machine(name_or_path: str | PathLike[str]) -> Machine:
 def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
     """Costs named by a Machine, or from the file `path`. UsageError names file, field and value."""
     file = model_file("costs", path or machine.costs)
-    costs = _struct(file, _with_middles(_plain(file)), Costs)
+    costs = _struct(file, Costs)
     for field, value, why in _cost_faults(costs):
         raise UsageError(f"{file}: {field} = {value}: {why}")
     return costs
@@ -297,14 +297,14 @@ def machine_names() -> list[str]:
 def model_file(kind: str, name: str | PathLike[str]) -> Path:
     """The file of a bundled model, of "machines" or "costs", or the TOML file that the name is."""
     path = Path(name)
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        return path
     known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
+    if path.exists() and (path.suffix == ".toml" or len(path.parts) > 1):
+        return path
     if str(path) not in known:
+        near = meant(path.name, [*known, *(one.name for one in path.parent.glob("*.toml"))])
+        there = f"there are: {', '.join(sorted(known))}; or give a .toml file"
         raise UsageError(
-            f"{kind.removesuffix('s')} {name}: unknown; {meant(str(name), known)}there are: "
-            f"{', '.join(sorted(known))}; "
-            "or give a .toml file"
+            f"{kind.removesuffix('s')} {name}: {'no such file' if path.suffix else 'unknown'}; {near}{there}"
         )
     return known[str(path)]
 
@@ -322,20 +322,12 @@ def _half_way(ends: dict[str, Any]) -> float:
         return 0.0  # the ends are checked, and errors reported, elsewhere
 
 
-def _plain(path: Path) -> dict[str, Any]:
+def _struct(path: Path, kind: type[Read]) -> Read:
     try:
-        return plain_toml(read_given(path))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        plain = plain_toml(read_given(path))
+        return struct_of(_with_middles(plain) if kind is Costs else plain, kind)
     except Undecodable as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def _struct(path: Path, plain: dict[str, Any], kind: type[Read]) -> Read:
-    try:
-        return struct_of(plain, kind)
-    except Undecodable as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}; `ptanalyze machines NAME` shows a whole file") from None
 
 
 def _machine_faults(machine: Machine) -> Iterator[Fault]:

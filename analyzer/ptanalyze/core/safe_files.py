@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .errors import NO_VALUE, CaptureError, UsageError, said
+from .errors import NO_VALUE, CaptureError, UsageError, meant, said, written
 
 KINDS = {
     stat.S_IFDIR: "a directory",
@@ -101,10 +101,18 @@ def read_given(path: str | PathLike[str], most: int = MANY) -> bytes:
         with Path(path).open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+        raise UsageError(f"{path}: {error.strerror or error}{_instead(Path(path))}") from None
     if len(content) > most:
         raise CaptureError(path, "bytes", f"over {most:,}", "more than such a file may have")
     return content
+
+
+def _instead(path: Path) -> str:
+    """What may have been meant by a file that cannot be read: standard input, or a file beside it."""
+    beside = [] if path.exists() else [one.name for one in path.parent.glob(f"*{path.suffix}")]
+    there = f"there are: {written(', '.join(sorted(beside)))}" * bool(beside)
+    near = "/dev/stdin is standard input" if path.name == "-" else meant(path.name, beside).strip() or there
+    return f"; {near}" if near else ""
 
 
 # User-owned directories, with XDG defaults.
@@ -303,7 +311,7 @@ class Undecodable(ValueError):
     """An error in a text: the `field`, its `value` (NO_VALUE: it has none) and `why`, on one line."""
 
     def __init__(self, field: str, value: object, why: str) -> None:
-        self.field, self.value, self.why = _on_one_line(field), value, _on_one_line(why)
+        self.field, self.value, self.why = " ".join(field.split()), value, " ".join(why.split())
         super().__init__(said(self.field, value, self.why))
 
     def of(self, file: object, kind: type[CaptureError] = CaptureError) -> CaptureError:
@@ -355,8 +363,14 @@ def struct_of(plain: dict[str, Any], kind: type[Struct]) -> Struct:
 
 
 def _not_a(form: str, text: bytes, error: Exception) -> Undecodable:
-    why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Undecodable("contents", text[:30], f"not a {form} file: {why}")
+    odd = {RecursionError: "nested too deeply", UnicodeDecodeError: "its bytes are no text"}
+    return Undecodable("contents", _first_line(text), f"not a {form} file: {odd.get(type(error), error)}")
+
+
+def _first_line(text: bytes) -> object:
+    """What a text begins with; NO_VALUE of other bytes."""
+    line = text.partition(b"\n")[0][:30].decode("ascii", "replace")
+    return repr(line) if line.isprintable() and line.isascii() and line else NO_VALUE
 
 
 def field_and_why(error: msgspec.ValidationError) -> tuple[str, str]:
@@ -376,7 +390,7 @@ def _wrong_field(plain: object, error: msgspec.ValidationError, text: bytes, for
             key = why.partition(words)[2].rstrip("`")
             return Undecodable(f"{field}.{key}" if field else key, NO_VALUE, instead)
     if not field:
-        return Undecodable("contents", text[:30], f"not a {form} file: {why}")
+        return Undecodable("contents", _first_line(text), f"not a {form} file: {why}")
     return Undecodable(field, _value_at(plain, field), why)
 
 
@@ -411,7 +425,3 @@ def _must_fit(plain: object, field: str = "", depth: int = 0) -> None:
             _must_fit(value, f"{field}[{k}]", depth + 1)
     elif isinstance(plain, int) and not LEAST <= plain <= MOST:
         raise Undecodable(field or "contents", _shown(plain), "an integer of more than 64 bits")
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())

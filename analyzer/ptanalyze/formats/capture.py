@@ -262,9 +262,8 @@ def default_capture() -> tuple[Capture, str]:
 def load(capture: CaptureLike = None) -> Capture:
     """The Capture in a directory; .snapshot and .trace are read on first use.
 
-    capture  a directory; where there is none of that name, a bundled sample: "lookup", "sysbench-memory",
-             "vm-numa-visible" or "vm-numa-oblivious"; None: this directory, the newest
-             capture in it, else "lookup"
+    capture  a directory; where there is none of that name, a bundled sample, such as "lookup"; None: this
+             directory, the newest capture in it, else the sample "embeddings"
     """
     if isinstance(capture, Capture):
         return capture

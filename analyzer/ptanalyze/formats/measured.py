@@ -27,6 +27,7 @@ def write_machine(path: str | PathLike[str], machine: Machine) -> None:
 # Calibration files: TOML with fixed fields, written by `ptanalyze calibrate` and `trial`, read strictly.
 
 FORMAT, VERSION, PAGE_SIZE = "ptanalyze-calibration", 2, "page size"
+WRITTEN_BY = "`calibrate -o` and `trial --pages -o` write such files"
 HEAD = ("format", "version", "kind")
 NUMBERS = ("walkers", "busy", "noise", "counted_noise", "repair")
 LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0, **dict.fromkeys(RATIOS, LEAST_MEASURED)}
@@ -47,12 +48,12 @@ def read_measured(path: str | PathLike[str]) -> Calibration | PageTrial:
     try:
         return _checked(path, plain_toml(read_given(path)))
     except Undecodable as error:
-        raise error.of(path, InputError) from None
+        raise InputError(path, error.field, error.value, f"{error.why}; {WRITTEN_BY}") from None
 
 
 def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration | PageTrial:
     if raw.get("format") != FORMAT:
-        raise InputError(path, "format", raw.get("format"), f"expected {FORMAT}")
+        raise InputError(path, "format", raw.get("format"), f"expected {FORMAT}; {WRITTEN_BY}")
     if raw.get("version") != VERSION:
         raise InputError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
     if raw.get("kind", PAGE_SIZE) != PAGE_SIZE:
