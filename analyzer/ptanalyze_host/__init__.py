@@ -3,6 +3,7 @@ tables."""
 
 COMMANDS = {
     "Capture": {
+        "dump": ("ptanalyze_host.dump_command", "Dump the page tables of a process or VM."),
         "doctor": ("ptanalyze_host.doctor_command", "Check what this host supports."),
     },
     "Inspect": {

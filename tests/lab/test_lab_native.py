@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptanalyze.capture.live.guests import read_guest_tables
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import snapshot as entries
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology
 from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.policies.baselines import RESET
+from ptanalyze_host.guests import read_guest_tables
 from ptanalyze_host.relocate import tables_of
 from replay_cases import case
 from replay_cases import run as replayed

@@ -5,8 +5,8 @@ import re
 import socket
 from contextlib import contextmanager
 
-from ptanalyze.capture.live.guests import Registers
 from ptanalyze.formats.snapshot import Slot
+from ptanalyze_host.guests import Registers
 
 REGISTER = re.compile(r"\b(CR0|CR3|CR4|EFER)=([0-9a-fA-F]{1,16})\b")
 RAM = re.compile(r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (?:ram|rom|nv-ram)\)", re.M)

@@ -35,12 +35,12 @@ from native.dumping import (
 )
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.check.vm import check_live
-from ptanalyze.capture.live.guests import dump_vm
-from ptanalyze.cli.dump import command
 from ptanalyze.core import snapshot as E
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.record import read_manifest
 from ptanalyze.formats.snapshot import read_snapshot, read_tree, read_vm, write_tree
+from ptanalyze_host.dump_command import command
+from ptanalyze_host.guests import dump_vm
 
 # ptdump vm on a little VMM of ours: roots, slots, vCPUs, every leaf, as far as the KVM here goes.
 

@@ -18,7 +18,12 @@ from native.dumping import HIGH, LOW, MIB, PROGRAMS, PTDUMP, need_kvm, running, 
 from native.monitor import monitor, registers, slots
 from needs import needs_root
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.live.guests import (
+from ptanalyze.capture.live.process import open_process
+from ptanalyze.capture.vm.join import join
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
+from ptanalyze_host.guests import (
     BEYOND,
     SEEN,
     SELF_MAP,
@@ -27,11 +32,6 @@ from ptanalyze.capture.live.guests import (
     dump_vm,
     kvm_vcpus,
 )
-from ptanalyze.capture.live.process import open_process
-from ptanalyze.capture.vm.join import join
-from ptanalyze.core.errors import CaptureError
-from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
 from strategies import Page, build_topology, build_tree
 
 # Guest tables read from outside a running QEMU, against a guest whose tables are known to the last entry.

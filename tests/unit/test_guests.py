@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from naive.trees import read_guest_tables as naive
 from ptanalyze.capture.check.tables import check_tree
-from ptanalyze.capture.live.guests import (
+from ptanalyze.capture.live.process import Process
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.snapshot import read_tree, write_tree
+from ptanalyze_host.guests import (
     BEYOND,
     LIMIT,
     SEEN,
@@ -23,9 +26,6 @@ from ptanalyze.capture.live.guests import (
     is_pti_pair,
     read_guest_tables,
 )
-from ptanalyze.capture.live.process import Process
-from ptanalyze.core.errors import UsageError
-from ptanalyze.formats.snapshot import read_tree, write_tree
 from strategies import Page, build_tree, trees
 
 # Memories of guests as dicts {frame: {slot: entry}}, sane and hostile, and what reads them.

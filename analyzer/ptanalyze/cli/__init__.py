@@ -28,7 +28,6 @@ class Entry(NamedTuple):
 COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Capture": {
         "record": Entry(".record", "Run a program; record trace and page tables."),
-        "dump": Entry(".dump", "Dump the page tables of a process or VM."),
         "join": Entry(".join", "Join a VM's host dump and guest capture."),
     },
     "Inspect": {

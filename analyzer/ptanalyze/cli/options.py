@@ -143,7 +143,7 @@ def steps(capture: str | None, commands: Mapping[str, str]) -> Section:
     return next_steps(typed)
 
 
-# Types of parameters, as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000.
+# Types of parameters, as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h.
 
 MOST_SECONDS = 10**9
 UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -165,13 +165,6 @@ def duration(text: str) -> float:
     if not 0 < seconds <= MOST_SECONDS:
         raise click.BadParameter(f"{text!r}: give more than 0, and at most {MOST_SECONDS // 86_400:,} days")
     return seconds
-
-
-def address(text: str) -> int:
-    """A hexadecimal number below 2**64, with or without 0x."""
-    if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
-        raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000")
-    return int(text, 16)
 
 
 def pid(text: str) -> int:

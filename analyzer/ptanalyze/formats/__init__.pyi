@@ -25,7 +25,9 @@ from .snapshot import Vcpu as Vcpu
 from .snapshot import enclosing_tables as enclosing_tables
 from .snapshot import format_maps as format_maps
 from .snapshot import node_records as node_records
+from .snapshot import now as now
 from .snapshot import read_snapshot as read_snapshot
+from .snapshot import read_vm as read_vm
 from .snapshot import topology_of as topology_of
 from .snapshot import write_json as write_json
 from .snapshot import write_records as write_records

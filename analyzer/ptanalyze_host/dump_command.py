@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
-from .options import address, echo, free_name, new_capture_option, next_step, pid
+import ptanalyze as pt
+
+
+def address(text: str) -> int:
+    """A hexadecimal number below 2**64, with or without 0x."""
+    if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
+        raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000")
+    return int(text, 16)
+
 
 max_stop_option = click.option(
     "--max-stop",
@@ -30,8 +40,8 @@ def command() -> None:
 
 
 @command.command("process", short_help="Dump the page tables of a live process.")
-@click.argument("pid", type=pid)
-@new_capture_option("PID.capture")
+@click.argument("pid", type=pt.options.pid)
+@pt.options.new_capture_option("PID.capture")
 @click.option(
     "--tree",
     is_flag=True,
@@ -58,26 +68,22 @@ def dump_process(
       sudo ptanalyze dump process redis-server -o app
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
-    from ..capture.live.dump import dump_capture, dump_tree
-    from ..core.errors import PartialDataError
-    from ..formats.record import new_capture
-
-    output = output or free_name(str(pid))
+    output = output or pt.options.free_name(str(pid))
     options = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
-    with new_capture(output) as inside:
-        dumped, unknown = (dump_tree if tree else dump_capture)(pid, inside, **options)
+    with pt.formats.new_capture(output) as inside:
+        dumped, unknown = (pt.live.dump_tree if tree else pt.live.dump_capture)(pid, inside, **options)
     for line in dumped.lines:
-        echo(line, err=True)
+        pt.options.echo(line, err=True)
     if dumped.failed:
         raise dumped.failed
     if unknown:
-        raise PartialDataError(f"{output}: not known: {', '.join(unknown)}")
-    echo(f"{output}: dumped; {next_step('check', output)}")
+        raise pt.errors.PartialDataError(f"{output}: not known: {', '.join(unknown)}")
+    pt.options.echo(f"{output}: dumped; {pt.options.next_step('check', output)}")
 
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
-@click.argument("pid", type=pid)
-@new_capture_option("PID.capture")
+@click.argument("pid", type=pt.options.pid)
+@pt.options.new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
 @click.option(
@@ -116,12 +122,12 @@ def dump_vm(
       sudo ptanalyze dump vm 1234 -o host
       sudo ptanalyze dump vm 1234 --guest-tables -o host
     """
-    from ..capture.live.guests import dump_vm as dump
+    from .guests import dump_vm as dump
 
     if not guest_tables and cr3:
         raise click.UsageError("--cr3 goes with --guest-tables")
-    output = output or free_name(str(pid))
+    output = output or pt.options.free_name(str(pid))
     lines = dump(pid, output, stop=stop, max_stop=max_stop, vm=descriptor, guest=guest_tables, cr3=cr3)
     for line in lines:
-        echo(line, err=True)
-    echo(f"{output}: dumped; {next_step('check', output)}")
+        pt.options.echo(line, err=True)
+    pt.options.echo(f"{output}: dumped; {pt.options.next_step('check', output)}")

@@ -15,14 +15,7 @@ from typing import IO, Self, TypeAlias
 
 import numpy as np
 
-from ...core import snapshot as bits
-from ...core.errors import UNKNOWN_NODE, UsageError
-from ...core.snapshot import ENTRIES_PER_TABLE, NO_PARENT, VMA_DTYPE, Snapshot, Topology, Tree
-from ...formats.record import new_capture, seal
-from ...formats.snapshot import Slot, now, read_vm, write_snapshot
-from .dump import run_ptdump, stopping
-from .locate import native
-from .process import Process, open_process
+import ptanalyze as pt
 
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 
@@ -73,7 +66,7 @@ class GuestTables:
     dropped  {reason: entries} of the user half that were cleared; empty for a sane guest
     """
 
-    tree: Tree
+    tree: pt.snapshot.Tree
     dropped: dict[str, int]
 
 
@@ -86,7 +79,7 @@ def read_guest_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLE
     """
     with tempfile.TemporaryFile(prefix="ptanalyze-") as spill:
         user = Reader(read, limit, spill)
-        if user.visit(root, levels, 0, NO_PARENT):
+        if user.visit(root, levels, 0, pt.snapshot.NO_PARENT):
             return None
         return GuestTables(tree_of(user.rows, spill, levels), dict(user.dropped))
 
@@ -119,7 +112,7 @@ class Reader:
         me = len(self.rows)
         self.rows.append((base, frame, parent, level))
         self.seen.add(frame)
-        if parent == NO_PARENT:
+        if parent == pt.snapshot.NO_PARENT:
             raw[USER_SLOTS:] = 0
         self.store(me, raw)
         if level > 1:
@@ -135,8 +128,8 @@ class Reader:
         return LIMIT if len(self.rows) >= self.limit else ""
 
     def visit_children(self, me: int, raw: np.ndarray, level: int, base: int) -> None:
-        slots = np.flatnonzero(bits.table(raw, level))
-        frames = bits.frame(raw[slots], level, leaves=False)
+        slots = np.flatnonzero(pt.snapshot.table(raw, level))
+        frames = pt.snapshot.frame(raw[slots], level, leaves=False)
         gone = []
         for slot, frame in zip(slots.tolist(), frames.tolist(), strict=True):
             if self.left <= 0:
@@ -156,17 +149,17 @@ class Reader:
         self.spill.write(raw.data)
 
 
-def tree_of(rows: list[Row], spill: IO[bytes], levels: int) -> Tree:
+def tree_of(rows: list[Row], spill: IO[bytes], levels: int) -> pt.snapshot.Tree:
     """Tree of the tables that a Reader stored in `spill`, whose entries stay there."""
     spill.flush()
     count = len(rows)
     base, frame, parent, level = (np.array(column) for column in zip(*rows, strict=True))
-    return Tree(
-        np.memmap(spill, "<u8", "r", shape=(count, ENTRIES_PER_TABLE)),
+    return pt.snapshot.Tree(
+        np.memmap(spill, "<u8", "r", shape=(count, pt.snapshot.ENTRIES_PER_TABLE)),
         base.astype(np.uint64),
         frame.astype(np.int64),
         parent.astype(np.int32),
-        np.full(count, UNKNOWN_NODE, np.int16),
+        np.full(count, pt.errors.UNKNOWN_NODE, np.int16),
         level.astype(np.uint8),
         np.zeros(count, np.uint8),
         levels,
@@ -182,14 +175,14 @@ class GuestMemory:
     Memory of confidential guests (SEV, TDX) is not mapped in the VMM, or is ciphertext: None, or no tables.
     """
 
-    def __init__(self, process: Process, slots: Iterable[Slot]) -> None:
+    def __init__(self, process: pt.live.Process, slots: Iterable[pt.formats.Slot]) -> None:
         """UsageError if the VMM's memory cannot be opened."""
         self.slots = sorted((slot.gpa, slot.gpa + slot.bytes, slot.hva) for slot in slots if slot.space == 0)
         self.starts = [start for start, _, _ in self.slots]
         try:
             self.file = os.open(process.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise UsageError(
+            raise pt.UsageError(
                 f"/proc/{process.pid}/mem: {error.strerror}; is PID {process.pid} the VMM, are you root, "
                 "and is kernel.yama.ptrace_scope below 3?"
             ) from None
@@ -217,7 +210,7 @@ class GuestMemory:
 # Control registers of a guest's vCPUs, as KVM has them, of any VMM (`ptdump vcpus`).
 
 
-def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[Slot, ...], list[Registers]]:
+def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[pt.formats.Slot, ...], list[Registers]]:
     """(memory slots, [Registers] of the vCPUs) of the VM of VMM `pid`.
 
     vm  the VM's file descriptor in the VMM, needed only if that holds several VMs
@@ -225,15 +218,15 @@ def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[Slot, ...], list[R
     CR3 is what KVM last saw: with NPT at the vCPU's last exit, with EPT sometimes earlier. UsageError if
     `pid` is no VMM, its VM cannot be read, or its memory is encrypted; PartialDataError if it ended.
     """
-    command = [str(native("ptdump")), "vcpus", str(pid)]
+    command = [str(pt.live.native("ptdump")), "vcpus", str(pid)]
     if vm is not None:
         command += ["--vm", str(vm)]
-    memory, registers = (json.loads(line) for line in run_ptdump(command) if line.startswith("{"))
+    memory, registers = (json.loads(line) for line in pt.live.run_ptdump(command) if line.startswith("{"))
     if secret := memory["confidential"]:
-        raise UsageError(
+        raise pt.UsageError(
             f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
         )
-    slots = tuple(Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
+    slots = tuple(pt.formats.Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
     return slots, sorted((Registers(**vcpu) for vcpu in registers["vcpus"]), key=attrgetter("vcpu"))
 
 
@@ -253,9 +246,9 @@ class Space:
 
 
 def dump_guest_tables(
-    process: Process,
+    process: pt.live.Process,
     directory: Path,
-    slots: Sequence[Slot],
+    slots: Sequence[pt.formats.Slot],
     vcpus: Sequence[Registers],
     roots: Sequence[int] = (),
 ) -> tuple[list[Path], list[str]]:
@@ -309,7 +302,7 @@ def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], 
             root = cpu.root & ~1 if paired else cpu.root
             roots.setdefault((root, cpu.levels, paired), []).append(cpu.vcpu)
     if not roots:
-        raise UsageError(f"no vCPU's page tables can be read: {'; '.join(left_out)}")
+        raise pt.UsageError(f"no vCPU's page tables can be read: {'; '.join(left_out)}")
     spaces = [Space(root, levels, tuple(on), paired) for (root, levels, paired), on in roots.items()]
     return spaces, left_out
 
@@ -328,14 +321,14 @@ def is_pti_pair(read: Read, root: int) -> bool:
     if len(halves) < 2:
         return False
     kernel, user = (half[:USER_SLOTS] & IGNORED for half in halves)
-    return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
+    return bool(pt.snapshot.present(kernel).any() and np.array_equal(kernel, user))
 
 
 def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
         "method": "kvm",
-        "time": now(),
+        "time": pt.formats.now(),
         "stopped": False,
         "vmm_pid": pid,
         "cr3_frame": space.root,
@@ -345,9 +338,11 @@ def write_guest(place: Path, space: Space, tables: GuestTables, pid: int) -> Non
         "unknown": [*UNKNOWN],
     }
     place.mkdir(mode=0o700)
-    snapshot = Snapshot(tables.tree, np.zeros(0, VMA_DTYPE), (), Topology(()), None, facts)
-    write_snapshot(place, snapshot)
-    seal(place, "process", {"vmm_pid": pid, "cr3_frame": space.root, "time": facts["time"]})
+    snapshot = pt.Snapshot(
+        tables.tree, np.zeros(0, pt.snapshot.VMA_DTYPE), (), pt.snapshot.Topology(()), None, facts
+    )
+    pt.formats.write_snapshot(place, snapshot)
+    pt.formats.seal(place, "process", {"vmm_pid": pid, "cr3_frame": space.root, "time": facts["time"]})
 
 
 # The nested tables of a running VM, from its host (`ptdump vm`), and with them its guest's.
@@ -376,20 +371,22 @@ def dump_vm(
     """
     guest = guest or bool(cr3)
     if guest and stop:
-        raise UsageError(
+        raise pt.UsageError(
             "--stop: holds the VM for its nested tables alone; with --guest-tables pause the VM itself "
             "(virsh suspend, or stop in QEMU's monitor)"
         )
     if max_stop is not None and not stop:
-        raise UsageError("--max-stop: goes with --stop")
-    command = [str(native("ptdump")), "vm", str(pid), *stopping(stop, max_stop)]
+        raise pt.UsageError("--max-stop: goes with --stop")
+    command = [str(pt.live.native("ptdump")), "vm", str(pid), *pt.live.stopping(stop, max_stop)]
     if vm is not None:
         command += ["--vm", str(vm)]
-    with open_process(pid) as process, new_capture(out) as inside:
-        lines = run_ptdump([*command, "-o", str(inside)])
-        facts = read_vm(inside).facts
+    with pt.live.open_process(pid) as process, pt.formats.new_capture(out) as inside:
+        lines = pt.live.run_ptdump([*command, "-o", str(inside)])
+        facts = pt.formats.read_vm(inside).facts
         if guest:
             slots, vcpus = kvm_vcpus(pid, vm)
             lines += dump_guest_tables(process, inside, slots, vcpus, cr3)[1]
-        seal(inside, "vm-host", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+        pt.formats.seal(
+            inside, "vm-host", {key: facts[key] for key in ("pid", "comm", "time") if key in facts}
+        )
     return lines
