@@ -1,4 +1,4 @@
-"""A program with its leaf tables far from its threads, and near: made, proven by dumps, measured."""
+"""A process with its leaf tables far from its threads, and near: moved, proven by dumps, measured."""
 
 import os
 import signal
@@ -10,26 +10,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import ptanalyze as pt
 from ptanalyze_law.perf_stat import read_perf_stat
 
 from . import sysfs
-from .relocate import GROUPS, Tables, counted, leaf_tables, plan, relocate
+from .relocate import Tables, counted, leaf_tables, plan, relocate
 from .walk_cost import counted_here, start
 
 NODES = sysfs.SYSTEM / "node"
-SETTLED = 0.99  # of the data are near
-TO_SETTLE = 120.0  # seconds that the kernel may take to move them
-LOOK = 0.2
 WHOLE = 99.0  # percent of the time that a counter counted, below which it was shared
 FOREVER = 1e9  # seconds that perf may count a program that ends by itself
 
 
 @dataclass(frozen=True)
 class Window:
-    """One measured time. far: whether tables were; rate: of the figure per second, or of runs.
+    """One measured time. far: whether tables were; rate: of the figure per second.
 
     tables   share of the leaf entries whose tables are on the far node; data: of pages on the near one
     by_node  leaf tables by node, the last: not known
@@ -46,7 +43,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Trial:
-    """near, far: nodes; windows: far, near, far, near ... of `seconds` each, 0: runs to the program's end."""
+    """near, far: nodes; windows: far, near, far, near ... of `seconds` each."""
 
     near: int
     far: int
@@ -62,19 +59,13 @@ class Trial:
     def slowdown(self) -> float:
         return statistics.median(self.slowdowns)
 
-    @property
-    def near_seconds(self) -> float:
-        """Seconds of a measurement with tables near; with them far the same work takes `slowdown` times as
-        long."""
-        return self.seconds or statistics.median(1 / one.rate for one in self.windows if not one.far)
-
     def counts(self, far: bool) -> dict[str, float]:
-        """{event: count} of the work of near_seconds; {} where a measurement has none."""
+        """{event: count} of the work of a window with tables near; {} where a measurement has none."""
         mine = [one for one in self.windows if one.far == far]
         if not all(one.counts for one in mine):
             return {}
         events = set.intersection(*(set(one.counts) for one in mine))
-        longer = self.slowdown if far and self.seconds else 1.0
+        longer = self.slowdown if far else 1.0
         return {
             event: longer * statistics.fmean(one.counts[event] for one in mine) for event in sorted(events)
         }
@@ -84,8 +75,8 @@ class Trial:
         return statistics.fmean(one.tables for one in self.windows if one.far == far)
 
 
-def two_nodes(near: int, far: int) -> tuple[int, ...]:
-    """CPUs of the near node; UsageError where this machine cannot have tables far from its threads."""
+def two_nodes(near: int, far: int) -> None:
+    """UsageError where this machine cannot have tables far from its threads."""
     nodes = {number: node for number, node in sysfs.nodes_of(NODES).items() if node.memory}
     if len(nodes) < 2:
         raise pt.UsageError(
@@ -97,48 +88,6 @@ def two_nodes(near: int, far: int) -> tuple[int, ...]:
             f"trial: --near {near} --far {far}: give two of the nodes {', '.join(map(str, sorted(nodes)))}, "
             "the near one with CPUs"
         )
-    return nodes[near].cpus
-
-
-@contextmanager
-def group_of(cpus: Sequence[int], memory: int) -> Iterator[Path]:
-    """A control group of version 2 with these CPUs and one node's memory; its processes end with it."""
-    try:
-        if "cpuset" not in (GROUPS / "cgroup.controllers").read_text().split():
-            raise FileNotFoundError
-    except OSError:
-        raise pt.UsageError(
-            f"trial: {GROUPS} has no cpuset controller of cgroup version 2; "
-            "boot with systemd.unified_cgroup_hierarchy=1"
-        ) from None
-    control = GROUPS / "cgroup.subtree_control"
-    added = "cpuset" not in control.read_text().split()
-    group = GROUPS / f"ptanalyze-trial.{os.getpid()}"
-    if added:
-        control.write_text("+cpuset")
-    try:
-        group.mkdir()
-        (group / "cpuset.cpus").write_text(",".join(map(str, cpus)))
-        (group / "cpuset.mems").write_text(str(memory))
-        yield group
-    finally:
-        ended(group)
-        if added:
-            with suppress(OSError):  # another has begun to use it
-                control.write_text("-cpuset")
-
-
-def ended(group: Path) -> None:
-    """End all processes of a group, then the group."""
-    for number, patience in ((signal.SIGTERM, pt.live.GRACE), (signal.SIGKILL, pt.live.GRACE)):
-        end = time.monotonic() + patience
-        while (left := (group / "cgroup.procs").read_text().split()) and time.monotonic() < end:
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), number)
-            time.sleep(LOOK)
-    with suppress(OSError):
-        group.rmdir()
 
 
 def largest(pid: int) -> int:
@@ -220,16 +169,16 @@ class Place:
             with suppress(pt.errors.CaptureError, pt.UsageError):  # ended before it had begun
                 found.update(counts_in(place / "stat"))
 
-    def by_figure(
-        self, pid: int, figure: str, seconds: float, waited: Callable[[float], None]
-    ) -> Callable[[bool], Window]:
-        """measure(away): the increase of a figure while `waited` for `seconds`."""
+    def by_figure(self, pid: int, figure: str, seconds: float) -> Callable[[bool], Window]:
+        """measure(away): the increase of a figure in `seconds`."""
 
         def measure(away: bool) -> Window:
             self.put(pid, away)
             with self.counting(pid) as counts:
                 before, began = count_of(figure), time.monotonic()
-                waited(seconds)
+                time.sleep(seconds)
+                if not pt.live.alive(pid):
+                    raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
                 rate = (count_of(figure) - before) / (time.monotonic() - began)
             if rate <= 0:
                 raise pt.UsageError(
@@ -249,46 +198,6 @@ def counts_in(file: Path) -> dict[str, float]:
     }
 
 
-def try_out(
-    command: Sequence[str],
-    figure: str | None,
-    *,
-    near: int,
-    far: int,
-    warm_up: float,
-    seconds: float,
-    pairs: int,
-    say: Callable[[str], None],
-) -> Trial:
-    """Run a command with its tables far and near in turns, `pairs` times, and measure each.
-
-    figure  a shell command that prints how much the program has done so far, for `seconds` each; None: the
-            program is run to its end each time, and measured from when its tables are in place
-    It is born with memory on the far node, and CPUs of the near one. Then its data are moved to the near
-    node, which leaves its tables; `relocate` moves those. UsageError; PartialDataError if the command ends
-    before all is measured.
-    """
-    cpus, place = two_nodes(near, far), Place(near, far, say)
-    with group_of(cpus, far) as group:
-
-        def to_its_end(away: bool) -> Window:
-            with program_with_far_tables(command, group, place, warm_up) as (program, pid):
-                place.put(pid, away)
-                tables, began = leaf_tables(pid), time.monotonic()
-                with place.counting(pid) as counts:
-                    program.wait()
-                rate = 1 / (time.monotonic() - began)
-            if program.returncode:
-                raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
-            return place.window(pid, away, rate, tables, counts)
-
-        if figure is None:
-            return Trial(near, far, 0.0, place.alternately(pairs, to_its_end))
-        with program_with_far_tables(command, group, place, warm_up) as (program, pid):
-            measure = place.by_figure(pid, figure, seconds, lambda time: wait(program, time))
-            return Trial(near, far, seconds, place.alternately(pairs, measure))
-
-
 def try_live(
     pid: int, figure: str, *, near: int, far: int, seconds: float, pairs: int, say: Callable[[str], None]
 ) -> Trial:
@@ -303,64 +212,19 @@ def try_live(
             f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
         )
     place = Place(near, far, say)
-
-    def waited(seconds: float) -> None:
-        time.sleep(seconds)
-        if not pt.live.alive(pid):
-            raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
-
     try:
-        return Trial(
-            near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds, waited))
-        )
+        return Trial(near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds)))
     finally:
         if pt.live.alive(pid):
             place.put(pid, False)
 
 
-@contextmanager
-def program_with_far_tables(
-    command: Sequence[str], group: Path, place: Place, warm_up: float
-) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
-    """(program, PID of the largest of its processes) that runs in a group, its data on the near node and its
-    tables on the far one; it is ended."""
-    (group / "cpuset.mems").write_text(str(place.far))
-    with open(group / "cgroup.procs", "w") as procs:
-        program = begun(command, pt.live.as_typed(), procs)
-    try:
-        wait(program, warm_up)
-        pid = largest(program.pid)
-        place.say(
-            f"PID {pid}: moving its data to node {place.near}, which leaves its tables on node {place.far}"
-        )
-        (group / "cpuset.mems").write_text(str(place.near))
-        wait_for_migration(pid, place.near, place.far)
-        (group / "cpuset.mems").write_text(f"{place.near},{place.far}")
-        yield program, pid
-    finally:
-        with suppress(subprocess.TimeoutExpired):
-            program.terminate()
-            program.wait(pt.live.GRACE)
-        program.kill()
-        program.wait()
-
-
-def begun(
-    command: Sequence[str], how: Mapping[str, Any], procs: TextIO | None = None
-) -> "subprocess.Popen[bytes]":
-    """A program that ends with us, and reads a file as its input from the beginning. how: as of `as_typed`;
-    procs: of the control group that it joins, opened with rights that the program may lack."""
-    with_us = pt.live.die_with_us()
-
-    def prepare() -> None:
-        if procs:
-            os.write(procs.fileno(), b"0")
-        with_us()
-
+def begun(command: Sequence[str], how: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
+    """A program that ends with us, and reads a file as its input from the start. how: as of `as_typed`."""
     with suppress(OSError):  # a terminal, or a pipe
         os.lseek(0, 0, os.SEEK_SET)
     try:
-        return subprocess.Popen(command, preexec_fn=prepare, **how)
+        return subprocess.Popen(command, preexec_fn=pt.live.die_with_us(), **how)
     except OSError as error:
         raise pt.UsageError(f"{command[0]}: cannot be run: {error.strerror}") from None
 
@@ -375,19 +239,8 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
         )
 
 
-def wait_for_migration(pid: int, near: int, far: int) -> None:
-    end = time.monotonic() + TO_SETTLE
-    while (data := shares(leaf_tables(pid), near, far)[1]) < SETTLED:
-        if time.monotonic() > end or not pt.live.alive(pid):
-            raise pt.errors.PartialDataError(
-                f"PID {pid}: {100 * data:.0f} % of its data are on node {near} after {TO_SETTLE:.0f} s; "
-                "the rest is shared, locked, or does not fit there"
-            )
-        time.sleep(LOOK)
-
-
 def line_of(one: Window, near: int, far: int) -> str:
-    speed = f"{one.rate:,.0f} per second" if one.rate >= 1 else f"{1 / one.rate:,.2f} s"
+    speed = f"{one.rate:,.0f} per second"
     nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(one.by_node[:-1]))
     whose = "far " if one.far else "near"
     return (

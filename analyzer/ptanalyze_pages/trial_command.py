@@ -62,24 +62,22 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     "--pid",
     type=pt.options.pid,
     metavar="PID",
-    help="Measure a running process, by PID or unique name, in place of COMMAND: its tables alone are moved, "
-    "and left on the --near node, that of its threads. Default: none.",
+    help="Measure a running process, by PID or unique name: its tables alone are moved, and left on the "
+    "--near node, that of its threads. Default: none, with --pages COMMAND.",
 )
 @click.option(
     "--figure-of",
     "figure",
     metavar="CMD",
     help="Shell command that prints the work done so far, a growing total; its increase per second is "
-    "measured. Default: none, COMMAND is run to its end each time.",
+    "measured. Default: none, with --pages COMMAND is run to its end each time.",
 )
-@click.option(
-    "--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of threads and data."
-)
+@click.option("--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of the threads.")
 @click.option("--far", type=click.IntRange(0, 63), default=1, show_default=True, help="Node of far tables.")
 @click.option(
     "--warm-up",
     type=pt.options.duration,
-    help="Time for COMMAND to allocate its memory: 10s, 5m. Default: 10s; with --pages, of a COMMAND that is "
+    help="With --pages: time for COMMAND to allocate its memory, 10s, 5m. Default: 10s; of a COMMAND that is "
     "run to its end, until it has what a first run had.",
 )
 @click.option(
@@ -139,11 +137,10 @@ def command(
     pause: float,
     file: str | None,
 ) -> None:
-    """Measure a program with its leaf page tables alternately on a far and on the near node, or with --pages.
+    """Measure a process with its leaf page tables alternately on a far and on the near node, or with --pages.
 
-    Threads and data are on the near node; a dump verifies the nodes of tables and data for each measurement.
-    Cycles of page walks are counted, too, where the CPU counts them. Needs root, two nodes and, for COMMAND,
-    cgroup version 2. COMMAND is ended afterwards.
+    Its data stay where they are; a dump verifies the nodes of tables and data for each measurement. Cycles of
+    page walks are counted, too, where the CPU counts them. Needs root and two nodes.
 
     --pages needs root, Linux 6.1, one node. Filled blocks of 2 MiB become huge and small in turns while the
     program runs on, and are left as found. The figure is --figure-of, else system calls per CPU second, else
@@ -151,13 +148,12 @@ def command(
 
     \b
     Examples:
-      sudo ptanalyze trial -o app.toml -- ./app
-      sudo ptanalyze trial --figure-of 'cat done' -o app.toml -- ./app
-      sudo ptanalyze trial --figure-of 'cat done' -p 1234
+      sudo ptanalyze trial --figure-of 'cat done' -p 1234 -o app.toml
       sudo ptanalyze trial --pages -p redis-server -o app.toml
+      sudo ptanalyze trial --pages -o app.toml -- ./app
       ptanalyze whatif app --calibration app.toml
     """
-    from ptanalyze_host.trial import largest, try_live, try_out, two_nodes
+    from ptanalyze_host.trial import largest, try_live
 
     from . import trial
 
@@ -186,29 +182,15 @@ def command(
         if file is not None:
             pt.measured.write_calibration(file, trial.record(measured, words))
         return
-    seconds = seconds or 10.0
-    two_nodes(near, far)
-    if pid is not None and figure is None:
+    if pid is None or figure is None:
         raise pt.UsageError(
-            "trial: --figure-of is missing: a process that goes on has no run time; give a command that "
-            "prints how much it has done so far, as 'cat done'; for page size add --pages"
+            "trial: near and far tables are those of a process that runs: give -p PID, and with --figure-of "
+            "a command that prints how much it has done so far, as 'cat done'; for page size add --pages"
         )
-
-    if pid is not None and figure is not None:
-        done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
-    else:
-        done = try_out(
-            words,
-            figure,
-            near=near,
-            far=far,
-            warm_up=warm_up or WARM_UP,
-            seconds=seconds,
-            pairs=pairs,
-            say=say,
-        )
+    seconds = seconds or 10.0
+    done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
-    of_each = f"{pt.errors.plural(len(each), 'pair')} of {f'{seconds:g} s' if done.seconds else 'whole runs'}"
+    of_each = f"{pt.errors.plural(len(each), 'pair')} of {seconds:g} s"
     pt.options.echo(
         written((each[0], done.slowdown, each[-1]), "run time with far tables", "near ones", of_each)
     )
@@ -322,8 +304,8 @@ def write(file: str, done: Trial) -> None:
             counted["far"],
             placement=f"L:{1 - done.share(True):.4f},R:{done.share(True):.4f}",
             at=f"L:{1 - done.share(False):.4f},R:{done.share(False):.4f}",
-            seconds=done.near_seconds,
-            remote_seconds=done.near_seconds * done.slowdown,
+            seconds=done.seconds,
+            remote_seconds=done.seconds * done.slowdown,
             native=True,
         )
     except pt.errors.PtanalyzeError as error:
