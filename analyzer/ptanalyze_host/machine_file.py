@@ -110,6 +110,8 @@ def captured_host(
         return None
     by = "HMAT" if "HMAT" in machine.sources["latency_idle"] else "the firmware's distances"
     said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
+    if "hypervisor" in cpu.get("flags", "").split():
+        said += "; this is a VM, in which walks take longer"
     return msgspec.structs.replace(machine, description=said)
 
 

@@ -295,6 +295,7 @@ def test_a_capture_of_this_host_has_its_machine_with_the_timings_of_the_nearest(
     assert (machine.name, machine.nodes, machine.cpus_per_node) == ("this host", 1, 2)
     assert machine.latency.idle == ((like.latency.idle[0][0],),) and machine.tlb == like.tlb
     assert "epyc-milan" in machine.description and taken_here() is None
+    assert "VM" not in machine.description
     assert taken_here(dumped(cpu="a guest's"), vm=dumped()) == machine
     assert taken_here(dumped(), vm=dumped(cpu="its host's")) is None
 
@@ -306,6 +307,11 @@ def test_a_capture_of_this_host_has_its_machine_with_the_timings_of_the_nearest(
 )
 def test_a_capture_of_another_host_is_told_by_cpu_nodes_and_memory(taken_here, other):
     assert taken_here(dumped(**other)) is None
+
+
+def test_a_vm_is_said_to_walk_for_longer_than_a_model_of_its_cpu(taken_here, tmp_path):
+    write(tmp_path / "proc/cpuinfo", f"{MILAN.rstrip()}\nflags : fpu hypervisor sse\n\n")
+    assert "VM" in taken_here(dumped()).description
 
 
 @pytest.mark.parametrize("odd", ["memory/block_size_bytes", "node/node0/distance", "node/node0/cpulist"])
