@@ -68,6 +68,7 @@ WALK_EVENTS = {name for kind in WALKS for name in kind}
 EPT = "ept.walk_pending"
 SERVED = tuple(f"page_walker_loads.dtlb_{by}" for by in ("l1", "l2", "l3", "memory"))
 HUGE = ("walk_completed_2m_4m", "walk_completed_1g")  # of dtlb_load_misses and dtlb_store_misses
+ACCESSES = ("mem_inst_retired.all_{}s", "mem_uops_retired.all_{}s", "l1-dcache-{}s")  # from Skylake on; older
 COMPLETED = ("walk_completed_4k", *HUGE)
 L2_MISSES = ("l2_dtlb_misses", "ls_l1_d_tlb_miss.all_l2_miss")  # AMD's event 0x45, umask 0xf0: any page size
 BY_REMOTE = "add a run with remote tables (--remote)"
@@ -274,6 +275,7 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
         _huge(stat, modes),
         _walks(stat, modes),
         _from_memory(stat, modes, allow_multiplexed),
+        _accesses(stat, modes),
     )
 
 
@@ -334,6 +336,16 @@ def _walks(stat: PerfStat, modes: str) -> float | None:
             return None
         every += sum(value for value in values if value is not None)
     return every or None
+
+
+def _accesses(stat: PerfStat, modes: str) -> float | None:
+    """Loads and stores; None unless both were counted, for most of the time."""
+    for kind in ACCESSES:
+        counters = [stat.counters.get((kind.format(what), modes)) for what in ("load", "store")]
+        counted = [c.value for c in counters if c is not None and c.value and c.running >= LEAST_RUNNING]
+        if len(counted) == len(counters):
+            return sum(counted)
+    return None
 
 
 def _from_memory(stat: PerfStat, modes: str, allow_multiplexed: bool) -> float | None:

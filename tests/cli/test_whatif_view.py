@@ -25,7 +25,7 @@ from ptanalyze.policies import BOUND
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import earned, everything, quantity
 from ptanalyze.show.whatif import memory_cell as memory
-from ptanalyze_law.perf_stat import ELAPSED, EPT, PENDING
+from ptanalyze_law.perf_stat import ACCESSES, ELAPSED, EPT, PENDING
 
 # What `whatif` prints for people: a sentence, one table with policies across, notes.
 
@@ -179,9 +179,12 @@ def test_a_sweep_shows_what_differs_and_when_it_is_earned_back(pt):
     assert "break-even" in out and "one-time cycles" in out and "IPIs" not in out
 
 
+WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store"))]
+
+
 @pytest.mark.parametrize(
     ("cpu", "native", "nested"),
-    [("skylake", [], [EPT]), ("sapphire_rapids", [], None), ("haswell", None, None), ("", None, None)],
+    [("skylake", [], [EPT]), ("sapphire_rapids", WORK, None), ("haswell", None, None), ("", None, None)],
 )
 def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
     pt, sample, vm_sample, tmp_path, monkeypatch, cpu, native, nested

@@ -607,11 +607,12 @@ def test_whether_a_walker_is_shared_is_an_interval_of_the_speed_up():
     assert (found.low, found.middle, found.high) == pytest.approx((apart, apart, together))
 
 
-def asked(calibration, host=None):
+def asked(calibration, host=None, executed=0):
     vas = [HEAP + k * PAGE for k in range(8)]
     pages = [(va, k) for k, va in enumerate(vas)]
     snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
     trace = build_trace([(0, vas)], [(0, 0, Event.ROI_START, (), 0)])
+    trace.chunks["instructions"] = executed
     return replay_snapshot(
         snapshot,
         trace,
@@ -645,6 +646,26 @@ def test_walks_that_cannot_be_those_of_the_counted_run_are_refused():
             asked(walking(counted))
         assert f" {counted:.0f} cycles" in str(refused.value) and f" {middle:.0f} (" in str(refused.value)
         assert "\n" not in str(refused.value) and "leave --calibration out" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("counted", "traced", "alike"), [(4, 7.9, True), (4, 2.1, True), (4, 8.1, False), (4, 1.9, False)]
+)
+def test_another_program_is_told_by_its_instructions_per_access(counted, traced, alike):
+    run = Run(1e12, 4e11, 0.0, instructions=counted * 1e9, accesses=1e9)
+    other = msgspec.structs.replace(NATIVE, at=None, local=run)
+    if alike:
+        assert asked(other, executed=round(8 * traced))
+        return
+    with pytest.raises(UsageError, match=rf"btree: {counted} instructions .* {traced:.2g} in the trace"):
+        asked(other, executed=round(8 * traced))
+
+
+def test_instructions_per_access_are_compared_where_both_sides_have_them():
+    for run in (Run(1e12, 4e11, 0.0, instructions=4e9), Run(1e12, 4e11, 0.0, accesses=1e9)):
+        assert asked(msgspec.structs.replace(NATIVE, at=None, local=run), executed=8000)
+    known = Run(1e12, 4e11, 0.0, instructions=4e9, accesses=1e9)
+    assert asked(msgspec.structs.replace(NATIVE, at=None, local=known), executed=0)
 
 
 def walking(cycles):

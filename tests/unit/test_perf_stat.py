@@ -249,6 +249,16 @@ def test_instructions_and_the_sizes_of_pages_are_part_of_a_run(file):
     assert plain.instructions is None and plain.huge_walks is None
 
 
+@pytest.mark.parametrize("kind", ["mem_inst_retired.all_{}s", "mem_uops_retired.all_{}s", "L1-dcache-{}s"])
+def test_accesses_are_loads_and_stores_if_both_were_counted_all_the_time(file, kind):
+    loads, stores = (kind.format(what) for what in ("load", "store"))
+    both = {loads: 60, stores: 7}
+    assert read_run(file(text(COUNTS | both))).accesses == 67
+    assert read_run(file(text(COUNTS | {loads: 60}), "loads")).accesses is None
+    assert read_run(file(text(COUNTS | both | {stores: "<not counted>"}), "none")).accesses is None
+    assert read_run(file(text(), "plain")).accesses is None
+
+
 def test_walks_are_those_for_loads_and_for_stores_by_size_or_in_all(file):
     loads = {"dtlb_load_misses.walk_completed_4k": 60, "dtlb_load_misses.walk_completed_1g": 20}
     stores = {"dtlb_store_misses.walk_completed_4k": 7}

@@ -15,7 +15,7 @@ from ..core.machine import at_own_share
 from ..core.options import Keywords
 from ..core.version import __version__
 from ..cost.law import PageTrial, UnfitError
-from ..cost.price import Pages, Unknowns, price
+from ..cost.price import UNLIKE, Pages, Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
 from ..policies import Plan, Policy, plan_for
@@ -129,6 +129,14 @@ def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> N
         if measured.native != captured.snapshot.native:
             of, is_ = ("native", "a VM's") if measured.native else ("a VM's", "native")
             raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
+        local, chunks = measured.local, captured.trace.chunks
+        traced = chunks["instructions"].sum() / max(chunks["accesses"].sum(), 1)
+        run = (local.instructions or 0) / (local.accesses or 1)
+        if local.accesses and run and traced and not 1 / UNLIKE <= run / traced <= UNLIKE:
+            raise UsageError(
+                f"calibration {name}: {run:.2g} instructions per load or store counted, {traced:.2g} in the "
+                "trace: not the same program; count a run of the traced one, or leave --calibration out"
+            )
 
 
 def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:

@@ -50,7 +50,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus     CPUs that were busy on average, None where not known
     instructions, huge_walks  instructions; share of walks that ended at a 2 MiB or 1 GiB page; None: as above
     walks    walks for loads and stores that completed, None where not counted
-    from_memory  share of the entries read in walks that memory served, None where not counted
+    from_memory  share of the entries read in walks that memory served; accesses: loads and stores; as above
     """
 
     cycles: float | None = None
@@ -62,6 +62,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     huge_walks: float | None = None
     walks: float | None = None
     from_memory: float | None = None
+    accesses: float | None = None
 
     @property
     def walk(self) -> float | None:

@@ -212,12 +212,13 @@ def earned(row: Mapping[str, Any]) -> str:
 
 # CPUs whose events have these names (arch/x86/events/intel/core.c); most VMs have none.
 PMU_NAME = Path("/sys/devices/cpu/caps/pmu_name")
-COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT
+COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT, but more at a time
 COUNT_WALKS = (*COUNT_NESTED, "icelake", "sapphire_rapids", "granite_rapids")
 COUNT = (
-    "perf stat -x, -o counts.csv -e cycles:u,{nested}duration_time \\\n"
+    "perf stat -x, -o counts.csv -e cycles:u,{more}duration_time \\\n"
     "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
 )
+COUNT_ACCESSES = "instructions:u,mem_inst_retired.all_loads:u \\\n  -e mem_inst_retired.all_stores:u,"
 
 
 def count_walks(nested: bool) -> dict[str, str]:
@@ -226,7 +227,8 @@ def count_walks(nested: bool) -> dict[str, str]:
     if cpu not in (COUNT_NESTED if nested else COUNT_WALKS):
         return {}
     taken = f"{program()} calibrate --local counts.csv{'' if nested else ' --native'} -o counts.toml"
-    return {"narrower": COUNT.format(nested="ept.walk_pending:u," if nested else ""), "counted": taken}
+    more = "ept.walk_pending:u," * nested if cpu in COUNT_NESTED else COUNT_ACCESSES
+    return {"narrower": COUNT.format(more=more), "counted": taken}
 
 
 def further(
