@@ -103,16 +103,16 @@ def python(package, *arguments):
     return subprocess.run(command, env=environment, cwd=package, capture_output=True, text=True)
 
 
-def line_of(text, after=0):
-    """Where MINE has it: "mine.py:N"."""
-    return f"mine.py:{1 + after + next(k for k, line in enumerate(MINE.splitlines()) if text in line)}"
+def line_of(text, module):
+    """Number of the first line that has the text."""
+    return next(k for k, line in enumerate(module.splitlines(), 1) if text in line)
 
 
 FAILURES = {
     "away": ("a hook returned node 7, machine", "has nodes 0..3"),
     "far": ("start placed a table on node 9, machine", "has nodes 0..3"),
     "misspelt": ("NameError: name 'nod' is not defined",),
-    "early": ("IndexError: list index out of range", line_of("# of start")),
+    "early": ("IndexError: list index out of range", f"mine.py:{line_of('# of start', MINE)}"),
     "nope": ("cannot be loaded", "(package my-pol 0.1)", "no attribute 'NOPE'", "my_package.mine"),
     "lost": ("cannot be loaded", "(package my-pol 0.1)", "No module named 'my_package.lost'"),
     "no-policy": ("(package my-pol 0.1)", "not a ptanalyze.policies.Policy"),
@@ -162,6 +162,81 @@ def test_the_list_leaves_out_what_cannot_be_loaded(package):
     assert len(left_out) == 3 and all(line.endswith("; left out") for line in left_out)
     assert " fine " in done.stdout and " nope " not in done.stdout
     assert asked(package, "policies", "mitosis").stderr == ""
+
+
+# What fails and nobody asked for by name is left out of advise, whichever of its functions fails.
+
+BROKEN = '''"""A policy for each function of the contract, which fails there."""
+
+from ptanalyze.core.errors import UsageError
+from ptanalyze.policies import static_replicas
+from ptanalyze.policies.contract import Policy, called_hook, hook
+
+
+def fails(*_):
+    raise RuntimeError("broken")
+
+
+def says(scenario, params):
+    raise UsageError("a line of its own")
+
+
+@hook
+def server_of(state, table, node):
+    return nod
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if fault >= 0:
+        raise ValueError("compiled")
+    return node
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    return counters.nothing
+
+
+SIDE = static_replicas.guest_part(lambda scenario, params: static_replicas.captured_guest(scenario))
+HOOKS = {hook.__name__: hook for hook in (server_of, on_walk, on_step)}
+SIDES = {f: SIDE._replace(**{f: fails}) for f in SIDE._fields if f != "hooks"}
+SIDES |= {f: SIDE._replace(hooks=SIDE.hooks._replace(**{f: hook})) for f, hook in HOOKS.items()}
+SIDES["says"] = SIDE._replace(start=says)
+MADE = {f: Policy(f, f, guest=side, source="a test") for f, side in SIDES.items()}
+OWN = [f for f, kind in Policy.__annotations__.items() if "Callable" in str(kind)]
+MADE |= {f: Policy(f, f, guest=SIDE, source="a test")._replace(**{f: fails}) for f in OWN}
+globals().update(MADE)
+'''
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    names = {}
+    exec(compile(BROKEN, "broken.py", "exec"), names)
+    lines = ["[ptanalyze.policies]", *(f"{name} = my_package.broken:{name}" for name in names["MADE"])]
+    return installed(tmp_path_factory.mktemp("broken"), "broken", BROKEN, lines), set(names["MADE"])
+
+
+WITH_A_TRACE = {"server_of", "on_walk", "on_step", "implicit_tables", "between_runs"}
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_advise_goes_on_without_what_fails_in_any_of_its_functions(broken, traced):
+    package, made = broken
+    how = ["--accesses", "4000"] if traced else ["--no-trace"]
+    assert asked(package, "synth", "-o", f"made-{traced}", "--size", "16M", *how).returncode == 0
+    done = asked(package, "advise", f"made-{traced}", "--csv")
+    said = {line.split()[2].rstrip(":"): line for line in done.stderr.splitlines() if "; left out" in line}
+    assert done.returncode == 0 and set(said) == made - ({"initial_servers"} if traced else WITH_A_TRACE)
+    at = f"broken.py:{line_of('RuntimeError', BROKEN)})"
+    for name, line in said.items():
+        assert at in line or name in ("says", "server_of", "on_walk", "on_step"), line
+    assert said["says"] == "ptanalyze: policy says: a line of its own; left out"
+    ranked = set(pandas.read_csv(StringIO(done.stdout))["policy"])
+    assert ranked > {"linux", "mitosis", *(made - set(said))} and not ranked & set(said)
+    one = asked(package, "advise", f"made-{traced}", "-p", "mitosis,start")
+    assert one.returncode == 2 and at in one.stderr and one.stdout == ""
 
 
 # A policy from outside, as analyzer/docs/add-a-policy.md shows it: it runs, and counts what it should.

@@ -13,7 +13,9 @@ from ..core.options import Keywords
 from ..cost.result import COLUMNS as RESULT_COLUMNS
 from ..cost.result import Result
 from ..formats.capture import CaptureLike
+from ..kernels.jit import say
 from ..policies import BOUND, policies
+from ..policies.registry import BrokenPolicyError
 from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, because, label_of, memory_limit, rank
 from .replay import must_allow
@@ -86,9 +88,19 @@ def advise_scenario(
 
     policies  as advise's; UsageError, with the reasons, where the capture allows none of them
     """
-    refused, asked = dict[str, str](), policies_of(policies)
-    plans = planned(asked or candidates(scenario), baseline_of(scenario))
-    results = replay_scenario(scenario, plans, setup, provenance, refused, others)
+    asked = policies_of(policies)
+    compared = asked or candidates(scenario)
+    while True:
+        refused = dict[str, str]()
+        try:
+            plans = planned(compared, baseline_of(scenario))
+            results = replay_scenario(scenario, plans, setup, provenance, refused, others)
+            break
+        except BrokenPolicyError as error:
+            if asked:
+                raise
+            say(f"{error}; left out")
+            compared = [one for one in compared if one[0] != error.policy]
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
     ranked, base = rank(results, limit, horizon), results[0]

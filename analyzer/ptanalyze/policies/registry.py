@@ -91,22 +91,25 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     """
     name = "+".join(policy.name for policy in policies)
     members = tuple(zip(policies, _configured(name, policies, settings), strict=True))
-    taken: dict[str, str] = {}
-    for policy, params in members:
-        for what in sorted(policy.acts_on(params)):
-            if what in taken:
-                raise UsageError(
-                    f"policy {name}: {taken[what]} and {policy.name} both act on "
-                    f"{ACTED_ON.get(what, what)}; give them apart "
-                    "(-p A -p B), or restrict one by a parameter such as layers"
-                )
-            taken[what] = policy.name
-    guest, of_guest = _part(members, "gPT", 0)
-    host, of_host = _part(members, "ePT", 1)
-    for policy, params in members:
-        if policy.wrap_guest:
-            guest, of_guest = policy.wrap_guest(guest, of_guest, params)
-    return Plan(name, members, (guest or AS_CAPTURED[0], of_guest), (host or AS_CAPTURED[1], of_host))
+    made = Plan(name, members, (AS_CAPTURED[0], None), (AS_CAPTURED[1], None))
+    with own_code(made):
+        taken: dict[str, str] = {}
+        for policy, params in members:
+            policy.had_by(msgspec.structs.asdict(params))  # fails now, if it does, not when results are shown
+            for what in sorted(policy.acts_on(params)):
+                if what in taken:
+                    raise UsageError(
+                        f"policy {name}: {taken[what]} and {policy.name} both act on "
+                        f"{ACTED_ON.get(what, what)}; give them apart "
+                        "(-p A -p B), or restrict one by a parameter such as layers"
+                    )
+                taken[what] = policy.name
+        guest, of_guest = _part(members, "gPT", 0)
+        host, of_host = _part(members, "ePT", 1)
+        for policy, params in members:
+            if policy.wrap_guest:
+                guest, of_guest = policy.wrap_guest(guest, of_guest, params)
+    return made._replace(guest=(guest or AS_CAPTURED[0], of_guest), host=(host or AS_CAPTURED[1], of_host))
 
 
 def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> tuple[PolicySide | None, Any]:
@@ -154,11 +157,14 @@ def own_code(plan: Plan) -> Iterator[None]:
 
 def blame(plan: Plan, error: Exception) -> None:
     """BrokenPolicyError in place of an error that the code of a Plan's policies from outside raised."""
-    if isinstance(error, (PtanalyzeError, MemoryError)) or all(of.name in POLICIES for of, _ in plan.members):
+    if isinstance(error, MemoryError) or all(policy.name in POLICIES for policy, _ in plan.members):
         return
-    where = f" ({at})" if (at := place(error)) else ""
-    more = f"ptanalyze.replay(CAPTURE, {plan.name!r}) in Python shows the whole traceback"
-    raise BrokenPolicyError(plan.name, f"{reason(error)}{where}; {more}") from error
+    if type(error) is UsageError:  # a line to print
+        raise BrokenPolicyError(plan.name, str(error).removeprefix(f"policy {plan.name}: ")) from error
+    if not isinstance(error, PtanalyzeError):
+        where = f" ({at})" if (at := place(error)) else ""
+        more = f"ptanalyze.replay(CAPTURE, {plan.name!r}) in Python shows the whole traceback"
+        raise BrokenPolicyError(plan.name, f"{reason(error)}{where}; {more}") from error
 
 
 def reason(error: Exception) -> str:
