@@ -159,13 +159,10 @@ class Pricing:
         elif law.timed:
             run_time = law.run_time(counts, managed, extra)
             if warm:
-                run_time["traced_speedup"] = (
-                    self.traced.beside_noise(
-                        self.traced.ratio(self.traced.before, (self.traced.walks(counts), managed_once))
-                    )
-                    if self.traced.timed
-                    else None
-                )
+                run_time["traced_speedup"] = None
+                if (traced := self.traced).timed:
+                    ratio = traced.ratio(traced.before, (traced.walks(counts), managed_once))
+                    run_time["traced_speedup"] = traced.beside_noise(ratio)
             pages = law.pages
             if pages and pages.here and counts is pages.huge:
                 trial = pages.trial
@@ -248,11 +245,8 @@ class Law:
             return
         unknown = (costs.exposed, costs.cycles_per_instruction, costs.data_exposed)
         if calibration is not None:
-            unknown = (
-                counted(calibration.exposed, "calibration: exposed"),
-                calibration.shared,
-                Interval.exactly(0),
-            )
+            exposed = counted(calibration.exposed, "calibration: exposed")
+            unknown = (exposed, calibration.shared, Interval.exactly(0))
         elif pages is not None:
             unknown = (END, pages.trial.gain, Interval(0, 0, 1))
         elif native is not None:
