@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import ptanalyze as pt
+from ptanalyze_law.prior import law_of, many_threads
 
 from .bench import Bench
 from .law_rows import line, run_of, slowdown, took
@@ -70,17 +71,22 @@ SERIES = {
     ),
 }
 NOTE = (
-    "from both local runs and the walk cycles of all three, from the slope of the former to a cycle "
-    "for each; nothing is fitted, limits and 3 % of noise were chosen with these runs in sight"
+    "from both local runs and the walk cycles of all three, from the slope of the former to a cycle for each "
+    "(two where threads share a walker); nothing is fitted, limits and 3 % of noise were chosen with these "
+    "runs in sight"
 )
 REFUSED = "refused: huge pages gain {gain:.0f} % here and leave {left:.0f} % of the walk cycles"
 
 
-def by_pages(small: pt.law.MeasuredRun, huge: pt.law.MeasuredRun, gain: float, walk: float) -> pt.Interval:
-    """Run time with `walk` walk cycles over that with small pages; gain: speed with huge pages over that."""
+def by_pages(
+    small: pt.law.MeasuredRun, huge: pt.law.MeasuredRun, gain: float, walk: float, shared: float
+) -> pt.Interval:
+    """Run time with `walk` walk cycles over that with small pages; gain: speed with huge pages over that;
+    shared: s of the law, part of the time that another thread wants the same walker."""
     here, left = (pt.law.counted(run.walk, "run: walk cycles") for run in (small, huge))
     own = 1 + (1 - 1 / gain) * (walk - here) / (here - left)
-    steep = max(1 / gain, 1 + (walk - here) / pt.law.counted(small.cycles, "run: cycles"))
+    most = (1 + shared) / pt.law.counted(small.cycles, "run: cycles")
+    steep = max(1 / gain - most * left, 1 + most * (walk - here))
     noise = 1 + pt.law.PageTrial.NOISE
     return pt.Interval(min(own, steep) / noise, own, max(own, steep) * noise)
 
@@ -104,7 +110,8 @@ def row(name: str, series: Series, workload: str, base: str, huge: str, config: 
     ours, note = None, REFUSED.format(gain=100 * (gain - 1), left=100 * left / here)
     rivals: dict[str, float] = {}
     if gain >= pt.law.PageTrial.LEAST_GAIN and left <= pt.law.PageTrial.MOST_LEFT * here:
-        ours, note = by_pages(small, large, gain, walk), NOTE
+        shared = law_of(series.small, many_threads(series.small, workload))[1]
+        ours, note = by_pages(small, large, gain, walk, shared), NOTE
         rivals["basu"] = 1 + (walk - here) / pt.law.counted(small.cycles, "run: cycles")
         if series.second and config != series.second:
             rivals["line"] = line(small, run_of(series.small, workload, series.second), walk)

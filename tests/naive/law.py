@@ -11,7 +11,8 @@ def cycles_by_pages(small, huge, walks_small, walks_huge, walks):
     return small + (small - huge) * (walks - walks_small) / (walks_small - walks_huge)
 
 
-def cycles_by_hiding(outside, hidden, walk, walks):
-    """C of a run of `walks` walks of `walk` cycles each, of which a core hides `hidden` (docs/explanation/
-    page-size.md): the steep end of what a trial of page sizes tells."""
-    return outside + walks * max(walk - hidden, 0.0)
+def cycles_by_hiding(outside, hidden, walk, walks, threads=1):
+    """C of a run of `walks` walks of `walk` cycles each, of which a core hides `hidden` and each of `threads`
+    that share a walker waits for the rest (docs/explanation/page-size.md): the steep end of a trial of page
+    sizes."""
+    return outside + threads * walks * max(walk - hidden, 0.0)

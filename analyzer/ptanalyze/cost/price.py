@@ -167,7 +167,8 @@ class Pricing:
             if pages and pages.here and counts is pages.huge:
                 trial = pages.trial
                 findings = (*findings, noted(MEASURED, policy=counts.policy, **structs.asdict(trial)))
-                as_tried = np.allclose(law.small, law.walks(self.first), rtol=0.01)
+                tried = law.walks(self.first, trial.nodes == 1)
+                as_tried = np.allclose(tried, law.walks(self.first), rtol=0.01)
                 if as_tried and (trial.nodes == 1 or machine.nodes > 1):
                     run_time["speedup"] = trial.gain
             if law.calibration is None:
@@ -255,7 +256,8 @@ class Law:
         management = kernel_cycles(base, run, machine, costs)
         self.shared, self.grown, self.kernel = np.zeros_like(self.exposed), (1.0, 1.0), 0.0
         self.factor: np.ndarray = np.ones_like(self.exposed)
-        self.small = self.saved = np.zeros_like(self.exposed)
+        self.hidden = np.zeros_like(self.exposed)  # cycles of each walk
+        self.walkers = machine.walkers / (1 + (base.cpus > machine.cpus_per_node / 2))
         if calibration is not None:
             self._measured(base, calibration, management)
         elif pages is not None:
@@ -269,7 +271,6 @@ class Law:
             self.beyond = dram = max(base.beyond[1], base.data_in_dram)
             cached = max(base.beyond[0] - dram, 0.0) * machine.llc.cycles * base.classes[run].sum()
             self.fewest, self.data = executed * costs.cycles_per_instruction.low, dram * local + cached
-            self.walkers = machine.walkers / (1 + (base.cpus > machine.cpus_per_node / 2))
         if self.timed:
             self.before = self.walks(base), management
             self.base = self.run(*self.before)
@@ -324,25 +325,31 @@ class Law:
         """Set what a trial tells: e of the walk cycles saved is the part of the run that was saved.
 
         e is not known by itself, which only the steep end and the kernel's work depend on: by the cycles of
-        the run where they were timed, else as assumed, but no less than instructions need.
+        the run where they were timed, else as assumed, but no less than instructions need. There a core hides
+        as much of each walk, and each thread of a walker waits for the rest (ADR 40).
         """
-        home = pages.trial.nodes == 1
-        self.small = self.walks(base, home)
-        self.saved = pages.trial.share * (self.small - self.walks(pages.huge, home))
         if steady is not None:
-            self.exposed, self.outside = steady.exposed[steady.own], steady.outside[steady.own]
+            parts = (steady.exposed, steady.outside, steady.hidden)
+            self.exposed, self.outside, self.hidden = (part[steady.own] for part in parts)
             return
-        run, part, executed = self.small[0], 1 - 1 / self.second, float(base.instructions[self.number])
-        pages.trial.must_fit(True, saved=float(self.saved[0] / max(run, 1e-9)))
-        cycles = self.saved / part  # of the run, if e = 1
+        home, share, most = pages.trial.nodes == 1, pages.trial.share, 1.0
+        small, executed = self.walks(base, home), float(base.instructions[self.number])
+        saved, part = share * (small - self.walks(pages.huge, home)), 1 - 1 / self.second
+        pages.trial.must_fit(True, saved=float(saved[0] / max(small[0], 1e-9)))
+        cycles = saved / part  # of the run, if e = 1
         end = self.exposed.astype(int)
         if native is not None:
-            exposed = executed * np.array([*native[0]])[end] / cycles
+            exposed, most = executed * np.array([*native[0]])[end] / cycles, max(1 / self.walkers, most)
         else:
-            least = executed * costs.cycles_per_instruction.low / np.maximum(cycles - self.small, 1e-9)
+            least = executed * costs.cycles_per_instruction.low / np.maximum(cycles - small, 1e-9)
             exposed = np.maximum(np.array([*costs.exposed])[end], least)
-        self.exposed = np.minimum(exposed, 1.0)
-        self.outside = np.maximum(self.exposed * (cycles - self.small) - management, 0.0)
+        exposed = np.minimum(exposed, most)
+        many, few = (max(float(one.classes[self.number].sum()), 1.0) for one in (base, pages.huge))
+        waited, steep = exposed * saved / most, self.waits > 0
+        hidden = np.minimum((saved - waited) / max(share * (many - few), 1e-9), (small - waited) / many)
+        self.hidden, self.exposed = np.where(steep, hidden, 0.0), np.where(steep, most, exposed)
+        waited = self.exposed * (small - self.hidden * many)
+        self.outside = np.maximum(exposed * cycles - waited - management, 0.0)
 
     def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
         """float64[sides, corners]: walk cycles of the run; cycles: float64[states, sides, nodes, nodes,
@@ -357,21 +364,19 @@ class Law:
         return sides
 
     def walks(self, counts: Counts, home: bool = False) -> np.ndarray:
-        """float64[corners]: walk cycles, of a measured run as many times more as its own were; `home`: with
-        each table local to every node, idle."""
+        """float64[corners]: walk cycles but for `hidden`, of a measured run as many times more as its own
+        were; `home`: with each table local to every node, idle."""
         read = [read_cycles(self.machine, loaded) for loaded in self.contended]
         if home:
             read = [at_home(read_cycles(self.machine))]
         guest, host = self._sides(counts, np.stack([[one, one] for one in read]))
-        walks: np.ndarray = self.grown[0] * guest + self.grown[1] * host
+        hidden = self.hidden * float(counts.classes[self.number].sum())
+        walks: np.ndarray = np.maximum(self.grown[0] * guest + self.grown[1] * host - hidden, 0.0)
         return walks
 
     def run(self, walks: np.ndarray, management: float) -> np.ndarray:
         """float64[corners]: cycles of all CPUs."""
         waited = self.exposed * walks
-        if self.pages is not None:  # or a core hides as much of each walk, however long it is: slope 1
-            steep = np.maximum(walks - self.small, -self.exposed * self.saved)
-            waited = np.where(self.waits > 0, self.exposed * self.small + steep, waited)
         queued = np.divide(
             self.shared * waited**2, self.outside + waited, out=np.zeros_like(waited), where=waited != 0
         )
