@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.locate import native
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_formats.ptdump_text import import_ptdump
+from ptanalyze_host.dump import dump_process
 
 GIB = 200  # one zero page in each 2 MiB: 102,400 leaf tables, 400 MiB of entries
 TARGET = """

@@ -26,6 +26,7 @@ from statistics import median
 import ptanalyze as pt
 from ptanalyze.core.errors import PtanalyzeError
 from ptanalyze.formats.measured import read_measured
+from ptanalyze_host.dump import descendants
 
 HERE = Path(__file__).parent
 ROOT, FILE = HERE.parents[1], HERE / "pages.csv"
@@ -381,7 +382,7 @@ def traced(name):
     prefix = [*PTANALYZE, "record", "-o", out, "--roi-marker", "--for", f"{REGION}s"]
     prefix += [*(["--user", program.user] if program.user else []), "--"]
     with running(program, prefix, program.less) as (process, _):
-        for each in pt.live.descendants(process.pid):
+        for each in descendants(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGWINCH)
         time.sleep(REGION + 5)

@@ -8,6 +8,8 @@ import click
 
 import ptanalyze as pt
 
+from .dump import dump_capture, dump_tree
+
 
 def address(text: str) -> int:
     """A hexadecimal number below 2**64, with or without 0x."""
@@ -71,7 +73,7 @@ def dump_process(
     output = output or pt.options.free_name(str(pid))
     options = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
     with pt.formats.new_capture(output) as inside:
-        dumped, unknown = (pt.live.dump_tree if tree else pt.live.dump_capture)(pid, inside, **options)
+        dumped, unknown = (dump_tree if tree else dump_capture)(pid, inside, **options)
     for line in dumped.lines:
         pt.options.echo(line, err=True)
     if dumped.failed:

@@ -17,6 +17,8 @@ import numpy as np
 
 import ptanalyze as pt
 
+from .dump import run_ptdump, stopping
+
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 
 
@@ -221,7 +223,7 @@ def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[pt.formats.Slot, .
     command = [str(pt.live.native("ptdump")), "vcpus", str(pid)]
     if vm is not None:
         command += ["--vm", str(vm)]
-    memory, registers = (json.loads(line) for line in pt.live.run_ptdump(command) if line.startswith("{"))
+    memory, registers = (json.loads(line) for line in run_ptdump(command) if line.startswith("{"))
     if secret := memory["confidential"]:
         raise pt.UsageError(
             f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
@@ -377,11 +379,11 @@ def dump_vm(
         )
     if max_stop is not None and not stop:
         raise pt.UsageError("--max-stop: goes with --stop")
-    command = [str(pt.live.native("ptdump")), "vm", str(pid), *pt.live.stopping(stop, max_stop)]
+    command = [str(pt.live.native("ptdump")), "vm", str(pid), *stopping(stop, max_stop)]
     if vm is not None:
         command += ["--vm", str(vm)]
     with pt.live.open_process(pid) as process, pt.formats.new_capture(out) as inside:
-        lines = pt.live.run_ptdump([*command, "-o", str(inside)])
+        lines = run_ptdump([*command, "-o", str(inside)])
         facts = pt.formats.read_vm(inside).facts
         if guest:
             slots, vcpus = kvm_vcpus(pid, vm)

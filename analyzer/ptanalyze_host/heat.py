@@ -15,6 +15,8 @@ import numpy as np
 import ptanalyze as pt
 from ptanalyze_formats.perf_samples import import_perf_script, print_samples
 
+from .dump import alive, descendants, dump_process, seal_dump
+
 # ms, about the time that fills caches
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 17, 25, 36, 50, 72, 100, 145, 210, 300)
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
@@ -38,7 +40,7 @@ def dump_after(process: pt.live.Process, directory: Path, before: list[str]) -> 
     `before`, as of image; lines for people."""
     with dumped(directory) as place:
         try:
-            lines = pt.live.dump_process(process.pid, place, bpf=True)
+            lines = dump_process(process.pid, place, bpf=True)
         except (pt.errors.PartialDataError, pt.UsageError):
             with suppress(pt.UsageError):
                 pt.live.check_process(process.proc, process.pid)
@@ -120,7 +122,7 @@ def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], until: float) -> No
 
 def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
     """PIDs of processes that are there, and whose samplers were refused them."""
-    return [pid for pid, sampler in ran.items() if sampler.returncode == REFUSED and pt.live.alive(pid)]
+    return [pid for pid, sampler in ran.items() if sampler.returncode == REFUSED and alive(pid)]
 
 
 def reason(stderr: bytes) -> str:
@@ -230,7 +232,7 @@ def heat_tree(
     end or call exec before they have a sample, or begin meanwhile, are left out, and lines say so.
     UsageError; PartialDataError if `pid` ended before a sample was complete.
     """
-    provenance, family = damon(), [pid, *(pt.live.descendants(pid) if children else ())]
+    provenance, family = damon(), [pid, *(descendants(pid) if children else ())]
     lines: list[str] = []
     places = {one: directory if one == pid else directory / f"pid-{one}" for one in family}
     with ExitStack() as stack:
@@ -241,14 +243,14 @@ def heat_tree(
             try:
                 process = stack.enter_context(pt.live.open_process(member))
                 images[member] = image(process)
-                pt.live.dump_process(member, place, bpf=True)
+                dump_process(member, place, bpf=True)
                 processes[member] = process
             except (pt.errors.PartialDataError, pt.UsageError) as error:
                 lines.append(left_out(member, pid, place, error))
         outcomes = sample_each(
             {member: places[member] / pt.formats.heat.FILE for member in processes}, seconds, lengths
         )
-        new = [child for child in pt.live.descendants(pid) if child not in family] if children else []
+        new = [child for child in descendants(pid) if child not in family] if children else []
         for member, outcome in outcomes.items():
             if isinstance(outcome, Exception):
                 lines.append(left_out(member, pid, places[member], outcome))
@@ -256,8 +258,8 @@ def heat_tree(
                 lines += [*outcome, *dump_after(processes[member], places[member], images[member])]
     inside = [one for one, outcome in outcomes.items() if one != pid and not isinstance(outcome, Exception)]
     for member in inside:
-        pt.live.seal_dump(places[member], provenance)
-    pt.live.seal_dump(directory, provenance | ({"processes": inside} if children else {}))
+        seal_dump(places[member], provenance)
+    seal_dump(directory, provenance | ({"processes": inside} if children else {}))
     lines += [f"PID {child}: began while others were sampled; left out" for child in new]
     lines += provenance.values()
     return list(dict.fromkeys(lines))
@@ -265,7 +267,7 @@ def heat_tree(
 
 def left_out(member: int, pid: int, place: Path, error: pt.errors.PartialDataError | pt.UsageError) -> str:
     """Remove the files of a descendant that ended or called exec; a line. Other errors are raised."""
-    there = pt.live.alive(member)
+    there = alive(member)
     if member == pid or (there and isinstance(error, pt.UsageError)):
         raise error
     shutil.rmtree(place)
@@ -311,7 +313,7 @@ def record_running(
         if not events:
             return ["accessed bits of page tables: used", *heat_tree(pid, inside, seconds, children=children)]
         lines = sample_misses(pid, inside, seconds, events)
-        pt.live.seal_dump(inside)
+        seal_dump(inside)
     return [f"precise samples of TLB misses: used ({', '.join(events)})", *lines]
 
 
@@ -344,5 +346,5 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
                 )
             count = import_perf_script(text, inside / pt.formats.TRACE)
     with dumped(inside) as tables:
-        lines = pt.live.dump_process(pid, tables, bpf=True)
+        lines = dump_process(pid, tables, bpf=True)
     return [f"{count} samples of {whose} in {seconds} s", *lines]

@@ -15,6 +15,7 @@ import numpy as np
 import ptanalyze as pt
 
 from . import sysfs
+from .dump import dump_process
 
 TABLE = 2 << 20
 SHOWN = 12  # ranges
@@ -115,7 +116,7 @@ def raise_failure(done: subprocess.CompletedProcess[str]) -> None:
 def leaf_tables(pid: int) -> Tables:
     """Those of a process now, from a dump that is not kept (it holds physical addresses)."""
     with pt.safe_files.temporary_directory() as place:
-        pt.live.dump_process(pid, place / "dump")
+        dump_process(pid, place / "dump")
         return tables_of(pt.formats.read_snapshot(place / "dump"))
 
 

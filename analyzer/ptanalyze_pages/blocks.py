@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 import ptanalyze as pt
+from ptanalyze_host.dump import alive
 from ptanalyze_host.relocate import memory_groups, spare_bytes
 
 PAGE, HUGE, SLOTS = 4096, 2 << 20, 512
@@ -366,7 +367,7 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
                     wrong = blocks.restore()
                     raise
                 finally:
-                    if path and not (wrong and pt.live.alive(blocks.pid)):
+                    if path and not (wrong and alive(blocks.pid)):
                         path.unlink()
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ptanalyze as pt
-from ptanalyze_host.trial import count_of
 
 from .blocks import kernel
+from .far_tables import count_of
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes

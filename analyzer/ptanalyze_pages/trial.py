@@ -16,10 +16,11 @@ import numpy as np
 
 import ptanalyze as pt
 from ptanalyze_host import sysfs
+from ptanalyze_host.dump import descendants
 from ptanalyze_host.node_latency import cpu_model
-from ptanalyze_host.trial import NODES, begun, largest, wait
 
 from .blocks import HUGE, Blocks, must_be_root, to_undo, undone
+from .far_tables import NODES, begun, largest, wait
 from .figure import Meter, cpu_seconds, meter_of, must_work
 
 SETTLE = 0.2  # seconds between a change and its window
@@ -324,7 +325,7 @@ def standing_still(pid: int) -> Iterator[list[int]]:
     pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(guard, 0, stdin=pipe, stderr=quiet, start_new_session=True) as shell:
         assert shell.stdin
-        while new := [one for one in (pid, *pt.live.descendants(pid)) if one not in family]:
+        while new := [one for one in (pid, *descendants(pid)) if one not in family]:
             for one in new:
                 shell.stdin.write(b"%d\n" % one)
                 with suppress(ProcessLookupError):

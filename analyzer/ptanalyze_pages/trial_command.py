@@ -14,9 +14,8 @@ import click
 import ptanalyze as pt
 
 if TYPE_CHECKING:
-    from ptanalyze_host.trial import Trial
-
     from .blocks import Blocks
+    from .far_tables import Trial
     from .trial import Measured, Ratio
 
 
@@ -153,9 +152,8 @@ def command(
       sudo ptanalyze trial --pages -o app.toml -- ./app
       ptanalyze whatif app --calibration app.toml
     """
-    from ptanalyze_host.trial import largest, try_live
-
     from . import trial
+    from .far_tables import largest, try_live
 
     if (pid is None) == (not words):
         raise pt.UsageError("trial: give a command after --, or a process with -p PID")

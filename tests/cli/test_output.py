@@ -26,8 +26,8 @@ from ptanalyze.formats.text_output import SCHEMA, csv_text, plain
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
 from ptanalyze_host.survey_command import write_prometheus
-from ptanalyze_host.trial import Trial, Window
 from ptanalyze_pages import trial_command as trial
+from ptanalyze_pages.far_tables import Trial, Window
 from ptanalyze_report import page
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.

@@ -13,11 +13,11 @@ from native.dumping import PROGRAMS, REPOSITORY, ptdump, running, state, wait_fo
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import name, program
-from ptanalyze.capture.live.dump import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import new_capture
 from ptanalyze.formats.snapshot import read_snapshot, read_tree
+from ptanalyze_host.dump import descendants, dump_tree
 
 # Processes that share memory as one capture: what they share as pagemap tells it, all stopped together.
 
@@ -74,7 +74,7 @@ def test_processes_of_one_program_are_told_apart_by_the_titles_they_gave_themsel
 
 
 def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tmp_path, monkeypatch):
-    from ptanalyze.capture.live import dump
+    from ptanalyze_host import dump
 
     code = (
         "import signal, subprocess; c = subprocess.Popen(['sleep', '100']); print(c.pid, flush=True)\n"

@@ -41,13 +41,13 @@ from native.dumping import (
     wait_for,
 )
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats import snapshot as files
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_snapshot, read_tree
+from ptanalyze_host.dump import dump_process
 
 # ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory.
 

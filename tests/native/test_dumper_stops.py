@@ -31,9 +31,9 @@ from native.dumping import (
     wait_for,
 )
 from needs import small_disk
-from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
+from ptanalyze_host.dump import dump_process
 
 # A target that was stopped goes on, whoever is killed, and in time; no stranger is ever stopped.
 

@@ -18,13 +18,13 @@ from needs import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
-from ptanalyze.capture.live.dump import descendants, dump_process
 from ptanalyze.capture.live.process import open_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
 from ptanalyze_host import heat
+from ptanalyze_host.dump import descendants, dump_process
 from ptanalyze_host.heat import LENGTHS, dump_after, heat_tree, image, record_running, sample_each
 
 pytestmark = needs_root

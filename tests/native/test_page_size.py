@@ -21,10 +21,11 @@ from needs import needs_root
 from ptanalyze.capture.live.process import stat_fields
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
-from ptanalyze_host.trial import begun
+from ptanalyze_host.dump import descendants
 from ptanalyze_pages import blocks, figure
 from ptanalyze_pages import trial as engine
 from ptanalyze_pages.blocks import ENDS, HUGE, Blocks, doubts, undone
+from ptanalyze_pages.far_tables import begun
 from ptanalyze_pages.trial import Measured, over, paired
 from ptanalyze_pages.trial_command import lines_of
 
@@ -267,7 +268,7 @@ def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
     """A sample of that name is the sample still."""
     own = shutil.copy(program, tmp_path / "pt_named")
     with running(own) as one:
-        for child in pt.live.descendants(one.pid):
+        for child in descendants(one.pid):
             os.kill(child, signal.SIGKILL)
             assert wait_for(lambda child=child: stat_fields(f"/proc/{child}")[0] == "Z")
         for words in ([str(one.pid)], ["-p", str(one.pid)], ["-p", "pt_named"], ["pt_named"]):
@@ -501,8 +502,8 @@ def test_stopped_program_runs_on_however_the_tool_ends(number):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
-        wait_for(lambda: len(pt.live.descendants(shell.pid)) == 1)
-        family = [shell.pid, *pt.live.descendants(shell.pid)]
+        wait_for(lambda: len(descendants(shell.pid)) == 1)
+        family = [shell.pid, *descendants(shell.pid)]
         tool, stopped = os.fork(), family
         if not tool:
             try:

@@ -19,12 +19,12 @@ from native import relocating
 from native.dumping import state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, target, threads
 from needs import needs_root
-from ptanalyze.capture.live.dump import alive
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze_host import relocate as front
-from ptanalyze_host import trial
+from ptanalyze_host.dump import alive
 from ptanalyze_host.node_latency import usable_nodes
+from ptanalyze_pages import far_tables as trial
 from ptanalyze_pages.trial_command import write
 
 pytestmark = needs_root

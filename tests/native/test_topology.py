@@ -12,10 +12,10 @@ import pytest
 
 from native.dumping import make
 from needs import needs_root
-from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.capture.live.locate import native
 from ptanalyze.cli import run
 from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze_host.dump import dump_process
 from ptanalyze_host.node_latency import (
     measure_nodes,
     measure_walk_beside_data,

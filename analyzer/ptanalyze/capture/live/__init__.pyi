@@ -1,13 +1,5 @@
 """What captures look at on the running machine: processes, tables, nodes."""
 
-from .dump import alive as alive
-from .dump import descendants as descendants
-from .dump import dump_capture as dump_capture
-from .dump import dump_process as dump_process
-from .dump import dump_tree as dump_tree
-from .dump import run_ptdump as run_ptdump
-from .dump import seal_dump as seal_dump
-from .dump import stopping as stopping
 from .locate import native as native
 from .process import Process as Process
 from .process import called as called

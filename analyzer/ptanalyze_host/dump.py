@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...formats.record import seal
-from ...formats.snapshot import read_snapshot
-from .locate import native
-from .process import command_line, shown, stat_fields
+import ptanalyze as pt
 
 RETRIES = 3  # of a descendant that calls exec
 PROVENANCE = ("pid", "comm", "time")
@@ -25,14 +21,14 @@ class Dumped:
     """Lines for people about one dump or several, and the first error of --verify."""
 
     lines: list[str]
-    failed: CaptureError | None = None
+    failed: pt.errors.CaptureError | None = None
 
 
 def dump_or_failure(pid: int, directory: Path, **options: Any) -> Dumped:
     """dump_process into the existing `directory`; a failed verification is part of the result."""
     try:
         return Dumped(dump_process(pid, directory, **options))
-    except CaptureError as error:
+    except pt.errors.CaptureError as error:
         return Dumped([], error)
 
 
@@ -41,11 +37,11 @@ def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list
 
     Of a process that changed all the time, that is how its tables were at any one moment.
     """
-    facts = read_snapshot(directory).facts
+    facts = pt.formats.read_snapshot(directory).facts
     known = {key: facts[key] for key in PROVENANCE if key in facts}
-    if "pid" in known and (words := command_line(known["pid"], known.get("comm", ""))):
+    if "pid" in known and (words := pt.live.command_line(known["pid"], known.get("comm", ""))):
         known["command"] = words
-    seal(directory, "process", known | (provenance or {}))
+    pt.formats.seal(directory, "process", known | (provenance or {}))
     quiet = (facts.get("quiescence") or {}).get("quiet", True)
     return [*facts.get("unknown", ()), *([] if quiet else [RESTLESS])]
 
@@ -76,13 +72,22 @@ def dump_process(
     CaptureError if the verification failed (the files are kept).
     """
     if max_stop is not None and not (stop and bpf is not False):
-        raise UsageError("--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed")
-    command = [str(native("ptdump")), "process", str(pid), "-o", str(directory), *stopping(stop, max_stop)]
+        raise pt.UsageError(
+            "--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed"
+        )
+    command = [
+        str(pt.live.native("ptdump")),
+        "process",
+        str(pid),
+        "-o",
+        str(directory),
+        *stopping(stop, max_stop),
+    ]
     if bpf is False:
         return run_ptdump([*command, "--pagemap"])
     try:
         return run_ptdump([*command, *["--verify"] * verify])
-    except UsageError as error:
+    except pt.UsageError as error:
         if bpf or max_stop is not None:
             raise
         return [f"without eBPF: {error}", *run_ptdump([*command, "--pagemap"])]
@@ -100,8 +105,8 @@ def run_ptdump(command: Sequence[str]) -> list[str]:
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
     why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
     if done.returncode == 1:
-        raise CaptureError("gpt.entries", "verify", "failed", why)
-    raise (PartialDataError if done.returncode == 3 else UsageError)(why)
+        raise pt.errors.CaptureError("gpt.entries", "verify", "failed", why)
+    raise (pt.errors.PartialDataError if done.returncode == 3 else pt.UsageError)(why)
 
 
 # A process and all its descendants in one capture: theirs are captures inside its own.
@@ -115,7 +120,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in filter(str.isdecimal, os.listdir(PROC)):
         with suppress(OSError):  # it has ended
-            state, parent = stat_fields(shown(int(name)))[:2]
+            state, parent = pt.live.stat_fields(pt.live.shown(int(name)))[:2]
             if state not in "ZX" and int(name) != os.getpid():
                 children.setdefault(int(parent), []).append(int(name))
     found = [pid]
@@ -153,11 +158,11 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
         place.mkdir(mode=0o700)
         try:
             return dump_or_failure(pid, place, **options)
-        except (PartialDataError, UsageError) as error:
+        except (pt.errors.PartialDataError, pt.UsageError) as error:
             shutil.rmtree(place)
             if not alive(pid):
                 return "ended before it was read"
-            if isinstance(error, UsageError):
+            if isinstance(error, pt.UsageError):
                 raise
     return "called exec whenever it was read"
 
@@ -165,6 +170,6 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
 def alive(pid: int) -> bool:
     """Whether the process has memory still: one that is ending gives that up before it is a zombie."""
     with suppress(OSError):
-        state, *_, flags = stat_fields(shown(pid))[:7]
+        state, *_, flags = pt.live.stat_fields(pt.live.shown(pid))[:7]
         return state not in "ZX" and not int(flags) & PF_EXITING
     return False

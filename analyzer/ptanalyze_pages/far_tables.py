@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import ptanalyze as pt
+from ptanalyze_host import sysfs
+from ptanalyze_host.dump import alive, descendants
+from ptanalyze_host.relocate import Tables, counted, leaf_tables, plan, relocate
+from ptanalyze_host.walk_cost import counted_here, start
 from ptanalyze_law.perf_stat import read_perf_stat
-
-from . import sysfs
-from .relocate import Tables, counted, leaf_tables, plan, relocate
-from .walk_cost import counted_here, start
 
 NODES = sysfs.SYSTEM / "node"
 WHOLE = 99.0  # percent of the time that a counter counted, below which it was shared
@@ -98,7 +98,7 @@ def largest(pid: int) -> int:
             return int((pt.live.shown(one) / "statm").read_text().split()[1])
         return -1
 
-    return max([pid, *pt.live.descendants(pid)], key=resident)
+    return max([pid, *descendants(pid)], key=resident)
 
 
 def count_of(command: str) -> float:
@@ -177,7 +177,7 @@ class Place:
             with self.counting(pid) as counts:
                 before, began = count_of(figure), time.monotonic()
                 time.sleep(seconds)
-                if not pt.live.alive(pid):
+                if not alive(pid):
                     raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
                 rate = (count_of(figure) - before) / (time.monotonic() - began)
             if rate <= 0:
@@ -215,7 +215,7 @@ def try_live(
     try:
         return Trial(near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds)))
     finally:
-        if pt.live.alive(pid):
+        if alive(pid):
             place.put(pid, False)
 
 
