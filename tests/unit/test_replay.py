@@ -21,7 +21,7 @@ from naive.walker import NaiveTlb
 from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.cost.counts import read_cycles, walk_cycles
@@ -616,15 +616,27 @@ def test_tables_of_big_vmas_are_on_the_two_busiest_nodes_as_a_twin_has_them(data
 def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts(data, native):
     case = data.draw(cases(native))
     nodes = sorted(data.draw(st.sets(st.integers(0, case.machine.nodes - 1), min_size=1)))
-    levels = data.draw(st.sampled_from([(), (1,), (2, 3), (1, 2, 3, 4, 5)]))
+    levels = data.draw(st.sampled_from([(1,), (2, 3), (4, 5), (1, 2, 3, 4, 5)]))
 
     def start_of(scenario, params):
         return masked(scenario, np.isin(scenario.space.tables.level, levels), nodes)
 
+    tables, guest, host = case.space.tables, case.space.guest_tables, case.space.host_tables
+    spans = [
+        (low, low + (1 << (12 + 9 * level)))
+        for k, (low, level) in enumerate(zip(tables.base.tolist(), tables.level.tolist(), strict=True))
+        if level in levels and not guest <= k < guest + host
+    ]
+
     def at(low, high):
-        return (high - low).bit_length() in {13 + 9 * level for level in levels}
+        """In the mask, or above what is in it: a CPU finds a copy through copies of those above."""
+        return any(low <= first and end <= high for first, end in spans)
 
     policy = Policy("some", "some", guest=guest_part(start_of), source="a test", needs=("trace",))
+    if not spans and reads_of(case):
+        with pytest.raises(RefusedError, match="mask: none"):
+            run(case, policy)
+        return
     assert_same_as(case, replicated_on(case, nodes, at), policy, {})
     if len(levels) == 5:
         done = [
@@ -633,6 +645,43 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
         ]
         for counted in zip(*done, strict=True):
             np.testing.assert_array_equal(*counted)
+
+
+@pytest.mark.parametrize(
+    ("mask", "nodes", "said"),
+    [
+        (np.array([3]), [0], "mask: int64[1], not bool[4]"),
+        (np.ones(4, np.int64), [0], "mask: int64[4], not bool[4]"),
+        (np.ones(5, bool), [0], "mask: bool[5], not bool[4]"),
+        (np.zeros(4, bool), [0], "mask: none of the program's page tables"),
+        (np.ones(4, bool), [], "nodes = []: "),
+        (np.ones(4, bool), [0, 0], "nodes = [0, 0]: "),
+        (np.ones(4, bool), [0, 3], "nodes = [0, 3]: "),
+        (np.ones(4, bool), [-1], "nodes = [-1]: "),
+        (np.ones(4, bool), [0.0, 1.0], "nodes = [0.0, 1.0]: "),
+        (np.ones(4, bool), [True, False, True], "nodes = [True, False, True]: "),
+    ],
+)
+def test_a_mask_or_nodes_that_mean_nothing_are_named_with_their_value(mask, nodes, said):
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]), 3)
+    side = guest_part(lambda scenario, params: masked(scenario, mask, nodes))
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        run(process, Policy("some", "some", guest=side, source="a test"))
+    assert "\n" not in str(caught.value)
+
+
+def test_of_a_mask_of_leaf_tables_the_tables_above_are_copied_too():
+    process = case(build_snapshot([(HEAP, 1)], nodes=2), build_trace([(0, [HEAP]), (1, [HEAP])]), 2)
+    counted = []
+    for levels in [(1,), (1, 2, 3, 4)]:
+        side = guest_part(
+            lambda scenario, params, levels=levels: masked(
+                scenario, np.isin(scenario.space.tables.level, levels), [0, 1]
+            )
+        )
+        counted.append(run(process, Policy("some", "some", guest=side, source="a test")).counters)
+    for some, every in zip(*counted, strict=True):
+        np.testing.assert_array_equal(some, every)
 
 
 class Moving(naive.Fixed):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..core.errors import RefusedError
 from ..core.machine import Machine
 from ..kernels import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, replay
 from .contract import (
@@ -22,6 +23,7 @@ from .contract import (
     guest_homes,
     hook,
     must_exist,
+    nodes_of,
 )
 
 NOWHERE, MOVED, REPLICATED, MISPLACED = -1, -2, -3, -4
@@ -340,14 +342,28 @@ def replicas(scenario: Scenario, copies: Sequence[int] | np.ndarray, serve: np.n
 
 
 def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarray) -> State:
-    """State of a copy of the guest's tables in `mask` (bool[T], by flat id) on each of `nodes`; CPUs of other
-    nodes read the copy of least latency. Tables not in it are where guest_homes has them.
+    """State of a copy of the guest's tables in `mask` (bool[T], by flat id), and of those above them, through
+    which a CPU finds a copy, on each of `nodes`; CPUs of other nodes read the copy of least latency. The
+    other tables are where guest_homes has them.
 
-    With all in it, the policy mitosis with these nodes.
+    With all in it, the policy mitosis with these nodes. RefusedError where it holds no table of the guest.
     """
+    space, total = scenario.space, len(scenario.space.tables.parent)
+    mask, nodes = np.array(mask), np.asarray(nodes)
+    if mask.dtype != bool or mask.shape != (total,):
+        how = f"tables_of makes one, np.isin(np.arange({total}), IDS) of table ids"
+        raise ValueError(f"mask: {mask.dtype}{list(mask.shape)}, not bool[{total}]: {how}")
+    mask[space.guest_tables : space.guest_tables + space.host_tables] = False
+    if not mask.any():
+        raise RefusedError("mask: none of the program's page tables is in it")
+    copies = [node for node in range(scenario.nodes) if node in nodes]
+    if nodes.dtype.kind not in "iu" or sorted(nodes.tolist()) != copies or not copies:
+        raise ValueError(f"nodes = {nodes.tolist()}: name some, each once; {nodes_of(scenario.machine)}")
+    for _ in range(int(space.tables.level.max())):
+        above = space.tables.parent[mask]
+        mask[above[above >= 0]] = True
     home, again = guest_homes(scenario)
     home[mask] = again[mask] = REPLICATED
-    copies = np.unique(nodes).tolist()
     state = replicas(scenario, copies, np.full(scenario.nodes, NOWHERE))
     return state._replace(home=home, again=again, turns=nearest(copies, scenario.machine).astype(np.int16))
 
