@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.advise import advise, advise_scenario
-from ptanalyze.analysis.ranking import because, by_the_kernel, memory_limit
+from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import (
     DATA,
@@ -36,7 +36,7 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.policies import plan_for
-from ptanalyze.show.whatif import table
+from ptanalyze.show.whatif import table, view
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, case, cases, scenario_of
@@ -215,6 +215,9 @@ def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
     assert share > 0.5 and abs(share * (linux.run_cycles - thp.run_cycles) / spared - 1) < 1e-6
     why = because(linux, thp)
     assert why.code == "kernel" and why.numbers["now"] == thp.count("faults")
+    gaining, *_ = view([linux, replace(thp, speedup=Interval(1.1, 1.2, 1.3))])
+    unsure, *_ = view([linux, replace(thp, speedup=Interval(0.9, 1.2, 1.3))])
+    assert gaining.lines[0].endswith(as_sentence(why)) and not unsure.lines[0].endswith(as_sentence(why))
 
 
 def test_a_gain_by_fewer_walks_alone_says_nothing_about_the_kernel():

@@ -17,7 +17,7 @@ from ..kernels.jit import say
 from ..policies import BOUND, policies
 from ..policies.registry import BrokenPolicyError
 from .frames import Replayed, whatif_frame
-from .ranking import COLUMNS, HOUR, Advice, because, label_of, memory_limit, rank
+from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
 from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
 from .verdict import Verdict, Workload, one_node, untold, verdict, workload
@@ -151,8 +151,7 @@ class Advised:
             within = " within the budget" if any(advice.over for advice in self.ranked) else ""
             what = "placement" if self.verdict.of_page_size else "policy"
             return str(message("asked", "stay", base=label_of(self.base), what=what, within=within))
-        why = str(self.why)
-        return f"{self.verdict.answer}{f' {why[:1].upper()}{why[1:]}.' if why else ''}"
+        return f"{self.verdict.answer}{as_sentence(self.why)}"
 
     @property
     def workload(self) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analysis.counting import HOST_MODEL
-from ..analysis.ranking import effect, label_of, reshapes, walk_percent
-from ..analysis.verdict import CAUTIONS, Verdict, doubts, one_node
+from ..analysis.ranking import as_sentence, effect, fewer_faults, label_of, reshapes, walk_percent
+from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
 from ..core.errors import DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
@@ -53,8 +53,9 @@ def view(
     """
     base, *others = results
     said = verdict or verdict_of(results, None)
+    answer = f"{said.answer}{by_kernel(said)}"
     yield Section(
-        lines=[said.answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
+        lines=[answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
     )
     rows = table(results)
     yield Section(lines=[*([""] if rows else []), *rows])
@@ -68,6 +69,13 @@ def view(
     yield Section(rows=[*everything(results)])
     parameters = [f"- {result.policy}: {result.settings}" for result in results if result.settings]
     yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
+
+
+def by_kernel(verdict: Verdict) -> str:
+    """That much of what the first answer gains is spared page faults, which walks do not show; else ""."""
+    gains = [one.result for one in verdict.answers[:1] if one.kind == GAIN]
+    why = fewer_faults(verdict.base, *gains) if gains else None
+    return as_sentence(why) if why else ""
 
 
 def to_type(verdict: Verdict) -> list[str]:
