@@ -137,6 +137,18 @@ def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
     assert ran.code == 2 and named in said and "\\x" not in said and "b'" not in said
 
 
+@pytest.mark.parametrize("form", [[], ["--csv"]])
+def test_a_reason_that_several_policies_are_refused_for_is_said_once(pt, sample, form):
+    alone, several = (
+        pt("whatif", sample, "-p", names, *form) for names in ("shadow", "shadow,ptemagnet,ept-reset")
+    )
+    _, _, why = alone.err.strip().partition("shadow: ")
+    assert is_one_line(several, 2) and several.err.count(why) == 1
+    assert all(name in several.err for name in ("shadow", "ptemagnet", "ept-reset"))
+    some = pt("whatif", sample, "-p", "linux,shadow,ptemagnet,ept-reset", *form)
+    assert some.code == 0 and (some.err if form else some.out).count(why) == 1
+
+
 def test_a_directory_that_is_no_capture_is_one_line_and_a_wrong_option_clicks_own(pt, sample, tmp_path):
     assert is_one_line(pt("info", tmp_path), 2)
     assert is_one_line(pt("whatif", tmp_path / "nothing", "-p", "hydra"), 2)

@@ -133,8 +133,14 @@ def label(plan: Plan, plans: Sequence[Plan]) -> str:
 
 
 def refusal_lines(refused: Mapping[str, str]) -> list[str]:
-    """A line per refused policy, of {policy: why}."""
-    return [f"policy {name}: {why}" for name, why in refused.items()]
+    """A line per reason, of {policy: why}, with all policies that it holds for."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in refused.items():
+        reasons.setdefault(why, []).append(name)
+    return [
+        f"{'policy' if len(names) == 1 else 'policies'} {', '.join(names)}: {why}"
+        for why, names in reasons.items()
+    ]
 
 
 def must_allow(refused: Mapping[str, str], asked: int) -> None:
@@ -144,7 +150,7 @@ def must_allow(refused: Mapping[str, str], asked: int) -> None:
 
 
 def with_refusals(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
-    """The Results with a finding per refused policy.
+    """The Results with a finding per reason to refuse policies.
 
     asked  how many of the Results were asked for if none is refused, an added baseline left out
     UsageError, with the reasons, where all that was asked for is refused.

@@ -244,8 +244,9 @@ class Output:
             else:
                 from ..formats.text_output import csv_text
 
-                for policy, why in refused.items():
-                    echo(f"ptanalyze: policy {policy}: {why}", err=True)
+                replays = import_module("..analysis.replay", __package__)  # by name, as above
+                for line in replays.refusal_lines(refused):
+                    echo(f"ptanalyze: {line}", err=True)
                 sys.stdout.write(csv_text(table()))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.advise import Advised
 from ..analysis.ranking import COLUMNS, Advice, label_of
+from ..analysis.replay import refusal_lines
 from ..analysis.setup import RESHAPED
 from ..core.columns import Cell, Section, message
 from ..core.errors import show_duration
@@ -47,10 +48,7 @@ def view(
 
 
 def everything(advised: Advised) -> Iterator[Section]:
-    reasons: dict[str, list[str]] = {}
-    for name, why in advised.refused.items():
-        reasons.setdefault(why, []).append(name)
-    refused = [f"- not for this capture: {', '.join(named)}: {why}" for why, named in reasons.items()]
+    refused = [f"- not for this capture: {line}" for line in refusal_lines(advised.refused)]
     ranked = [row_of(advice) for advice in advised.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     found = (finding.line for finding in owned(advised.replayed.results))

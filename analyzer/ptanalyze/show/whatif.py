@@ -11,6 +11,7 @@ import numpy as np
 
 from ..analysis.counting import HOST_MODEL
 from ..analysis.ranking import as_sentence, effect, fewer_faults, label_of, reshapes, walk_percent
+from ..analysis.replay import refusal_lines
 from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 TODAY = "today"
 HEAD = ("what", "speed-up", "memory", "break-even", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
-SAID_WHY = 2  # policies that the capture refuses, each with its reason on the first screen
+SAID_WHY = 2  # reasons to refuse policies that stand on the first screen
 
 
 def view(
@@ -129,8 +130,8 @@ def about(base: Result) -> str:
 
 def left_out(refused: Mapping[str, str]) -> list[str]:
     """Why policies were refused; of many, as -p all names them, which."""
-    if len(refused) <= SAID_WHY:
-        return [f"policy {policy}: {why}" for policy, why in refused.items()]
+    if len(lines := refusal_lines(refused)) <= SAID_WHY:
+        return lines
     return [str(message("about", "refused", policies=", ".join(refused)))]
 
 
