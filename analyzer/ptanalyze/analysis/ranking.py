@@ -166,7 +166,7 @@ def because(base: Result, result: Result) -> Message:
 
 
 def fewer_faults(base: Result, result: Result) -> Message | None:
-    """That much of what a policy saves is work of the kernel, by fewer page faults; None where it is not."""
+    """Message that much of what a policy saves is work of the kernel, page faults; None where it is not."""
     share = by_the_kernel(base, result)
     if share < MATTERS or result.count("faults") >= base.count("faults"):
         return None
@@ -174,7 +174,7 @@ def fewer_faults(base: Result, result: Result) -> Message | None:
 
 
 def as_sentence(why: Message) -> str:
-    """Behind an answer, " It walks 3 times instead of 5."; "" nothing."""
+    """Text behind an answer: " It walks 3 times instead of 5.", or ""."""
     text = str(why)
     return f" {text[:1].upper()}{text[1:]}." if text else ""
 

@@ -73,7 +73,7 @@ def view(
 
 
 def by_kernel(verdict: Verdict) -> str:
-    """That much of what the first answer gains is spared page faults, which walks do not show; else ""."""
+    """Text behind the first answer where much of its gain is spared page faults, which walks do not show."""
     gains = [one.result for one in verdict.answers[:1] if one.kind == GAIN]
     why = fewer_faults(verdict.base, *gains) if gains else None
     return as_sentence(why) if why else ""
