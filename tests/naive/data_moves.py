@@ -8,7 +8,7 @@ from ptanalyze.core.trace import Event
 
 from .memory_manager import TOP, Memory, up
 from .replay import Majority, Touched, alive, last_vmas, live_cpus, make, one_walk
-from .walker import leaf_frame
+from .walker import caches_missed, leaf_frame
 
 
 class Data:
@@ -233,8 +233,8 @@ class Data:
         """After a walk: what was marked moves to the walker; (start, end) if a guest's page, else None."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
-        missed = max(sum(each >> bit & 1 for each in misses) for bit in (8, 1))
-        self.read[node, self.seen(entry, page, flat), missed] += 1
+        farthest = max(caches_missed(misses, 8), caches_missed(misses, 1))
+        self.read[node, self.seen(entry, page, flat), farthest] += 1
         if not self.by_host:
             if entry in self.marked:
                 self.marked.discard(entry)

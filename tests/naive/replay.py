@@ -9,7 +9,7 @@ from ptanalyze.core.trace import Event
 from .memory_manager import MIB2, TOP, Deaf, Memory, up
 from .policies import Fixed, Hydra
 from .vmitosis_migrate import Following, Migrating
-from .walker import leaf_frame
+from .walker import caches_missed, leaf_frame
 
 
 def live_cpus(trace, placement, number, cpu, nodes):
@@ -142,7 +142,7 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
 
     def read(bit, where):
         if mask >> bit & 1:
-            out[bit, node, where(), sum(missed >> bit & 1 for missed in misses)] += 1
+            out[bit, node, where(), caches_missed(misses, bit)] += 1
 
     def nested(g, table):
         while table >= 0:

@@ -135,6 +135,11 @@ class Walker:
                 missed.add(bit)
 
 
+def caches_missed(planes, bit):
+    """Number of caches that miss a read, of a walk's Reads.missed."""
+    return sum((plane >> bit & 1) << k for k, plane in enumerate(planes))
+
+
 def private(cache):
     """A data cache of a CPU; one that walks do not read through holds nothing."""
     return SetAssoc(cache.lines // cache.ways, cache.ways) if cache else SetAssoc(1, 0)

@@ -156,7 +156,9 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=8 << 10, share=1.0)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
     scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
-    dram = sum(int(np.bitwise_count(reads.missed[:, -1]).sum()) for _, reads in scenario.reads())
+    dram = sum(
+        int(np.bitwise_count(reads.missed[:, 0] & reads.missed[:, 1]).sum()) for _, reads in scenario.reads()
+    )
 
     pages = np.concatenate([touches.page for touches in capture.trace.batches(1)])
     pages = capture.trace.regions[pages >> 9].astype(np.int64) << 9 | pages & 511

@@ -315,9 +315,9 @@ class Reads(NamedTuple):
     host_leaf  int32[n]   flat id of the host table that maps the data page, -1 native
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
-    missed     uint64[n, 2 + shares]  the reads of `read` that miss L1D (all, where walks begin at L2), those
-                          of them that miss L2, and those that miss the LLC too, at each share of it that may
-                          be left to page tables, ascending: each column is part of the one before
+    missed     uint64[n, planes]  bit planes, the lowest first: how many caches each read of `read` misses, of
+                          L1D (all, where walks begin at L2), L2, and the LLC at each share of it that may be
+                          left to page tables, ascending
     """
 
     cpu: np.ndarray

@@ -59,8 +59,8 @@ class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
     reads        int64[48, nodes, nodes, 3 + shares]  [bit of Reads.read, reader's node, serving node, how
-                                             many columns of Reads.missed have it: 0 comes from L1D, 1 from
-                                             L2, 2 from the LLC, the last from DRAM, both at every share]
+                                             many caches miss it, Reads.missed: 0 comes from L1D, 1 from L2,
+                                             2 from the LLC, the last from DRAM, both at every share]
     classes      int64[nodes, 4]             walks by [reader's node, LL LR RL RR] of the leaf entries that
                                              they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table

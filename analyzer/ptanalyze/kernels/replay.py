@@ -196,11 +196,11 @@ def counters(nodes, shares=1):
 
 @hook
 def missed_at(missed, walk, bit):
-    """How many columns of Reads.missed have a read: each is part of the one before."""
-    level = np.uint64(0)
-    while level < np.uint64(missed.shape[1]) and (missed[walk, level] >> np.uint64(bit)) & ONE:
-        level += np.uint64(1)
-    return np.int64(level)
+    """How many caches miss a read, of Reads.missed."""
+    misses = np.uint64(0)
+    for plane in range(np.uint64(missed.shape[1])):
+        misses |= ((missed[walk, plane] >> np.uint64(bit)) & ONE) << plane
+    return np.int64(misses)
 
 
 @hook

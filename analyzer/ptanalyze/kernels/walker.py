@@ -267,22 +267,23 @@ def fetch(cpu, cpu_node, reads, caches, scratch, behind, out):
             line, walk, bit = parts(read)
             if touch_line(tags, l1, line_row(l1, cpu[walk], line), line):
                 continue
-            behind[0, n] = read
-            hit = touch_line(tags, l2, line_row(l2, cpu[walk], line), line)
-            missed[walk, 0] |= ONE << bit
-            missed[walk, 1] |= np.uint64(not hit) << bit
-            n += np.uint64(not hit)
-        for m in range(n):
-            line, walk, _ = parts(behind[0, m])
-            behind[1, m] = line_row(llc, cpu_node[cpu[walk]], line)
-            prefetch(caches.llc.tags, behind[1, m])
+            if touch_line(tags, l2, line_row(l2, cpu[walk], line), line):
+                missed[walk, 0] |= ONE << bit
+                continue
+            row = line_row(llc, cpu_node[cpu[walk]], line)
+            for tag in range(np.uint64(0), np.uint64(llc[4]), np.uint64(16)):
+                prefetch(caches.llc.tags, row + tag)
+            behind[0, n], behind[1, n] = read, row
+            n += np.uint64(1)
         for m in range(n):
             line, walk, bit = parts(behind[0, m])
             of = within(llc, cpu_node[cpu[walk]], behind[1, m])
             depth = depth_in_row(caches.llc.tags, llc[4], ways_of(ways, most, of, llc[4]), behind[1, m], line)
+            misses = np.uint64(OWN_CACHES)
             for share in range(most + np.uint64(1)):
-                beyond = np.uint64(depth >= ways_of(ways, share, of, llc[4]))
-                missed[walk, share + np.uint64(OWN_CACHES)] |= beyond << bit
+                misses += np.uint64(depth >= ways_of(ways, share, of, llc[4]))
+            for plane in range(np.uint64(missed.shape[1])):
+                missed[walk, plane] |= (misses >> plane & ONE) << bit
 
 
 @hook

@@ -241,7 +241,7 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) ->
     n = len(page)
     leaf, host_leaf = np.empty((2, n), np.int32)
     slot, host_slot = np.empty((2, n), np.int16)
-    read, missed = np.empty(n, np.uint64), np.zeros((n, OWN_CACHES + shares), np.uint64)
+    read, missed = np.empty(n, np.uint64), np.zeros((n, (OWN_CACHES + shares).bit_length()), np.uint64)
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, missed)
 
 
