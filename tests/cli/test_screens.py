@@ -4,6 +4,7 @@ WRITE=1 writes them again; read what changed. Whether an answer is right is test
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from captures import TRIAL
+from ptanalyze.core.errors import CHECKOUT
 from ptanalyze.formats.measured import write_calibration
 
 SCREENS = Path(__file__).parents[1] / "golden" / "screens.txt"
@@ -62,3 +64,12 @@ def test_a_screen_of_the_sample_says_so_and_fits_a_terminal():
     lines = known()[COMMANDS[0]].splitlines()
     assert lines[0].startswith("SAMPLE embeddings, not your program") and lines[1].startswith("hydra: ")
     assert len(lines) <= 25 and sum(line.startswith("Try: ") for line in lines) <= 1
+
+
+def test_the_readme_shows_what_the_demo_prints_first():
+    first, _, _ = known()[COMMANDS[0]].partition("\n\n")
+    shown = re.search(
+        r"The demo prints:\n\n```text\n(.*?)```", (CHECKOUT / "README.md").read_text("utf-8"), re.DOTALL
+    )
+    assert shown[1].splitlines() == [line.rstrip() for line in first.splitlines()]
+    assert f"$(PT) {COMMANDS[0].replace('-p', '--policy')}\n" in (CHECKOUT / "Makefile").read_text("utf-8")

@@ -280,6 +280,15 @@ def test_the_pages_policies_run_where_they_are_installed(documented):
     assert rows["leaf-moves"]["pt_bytes_extra"] == 0
 
 
+def test_the_page_shows_what_its_command_prints(documented):
+    page = PAGE.read_text()
+    (line,) = re.findall(r"^ptanalyze (whatif lookup .*)$", page, re.MULTILINE)
+    (table,) = re.findall(r"```text\n( what .*?)```", page, re.DOTALL)
+    printed = [line.rstrip() for line in answered(documented, *line.split()).splitlines()]
+    at = printed.index(table.splitlines()[0])
+    assert printed[at : at + len(table.splitlines())] == table.splitlines()
+
+
 def test_copies_of_some_tables_take_thirty_lines():
     assert len(on_the_page()["big-vmas"].splitlines()) <= 30
 
