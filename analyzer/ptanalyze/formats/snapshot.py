@@ -21,14 +21,14 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, dataclass_transform
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
-from ..core.machine import LEAST
+from ..core.machine import LEAST, Strict
 from ..core.safe_files import MANY, open_inside, read_inside
 from ..core.snapshot import (
     BAD_TYPE,
@@ -292,11 +292,6 @@ SNAPSHOT_FILE = "snapshot.json"
 FORMAT = "ptanalyze-snapshot"
 VERSION = 1
 MOST_MAPS = 1 << 27  # bytes: over a million lines, as many as any kernel is set to allow
-
-
-@dataclass_transform(frozen_default=True)  # as in msgspec: a struct derived from a frozen struct is frozen
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
 
 
 class NodeRecord(Strict):

@@ -21,33 +21,8 @@ from ..core import interval
 from ..core.columns import ASSUMED, CACHED, COLD, message
 from ..core.errors import UsageError, show_duration, size_as_read
 from ..core.interval import Interval
-from .style import (
-    BLUE,
-    CLASSES,
-    GREY,
-    NAME,
-    ORANGE,
-    WEIGHTS,
-    WIDTH,
-    broken,
-    by_policy,
-    finding,
-    finish,
-    fitted,
-    legend_beside,
-    looks,
-    must_have,
-    name_rows,
-    new_figure,
-    node_colours,
-    node_named,
-    policy_labels,
-    row_figure,
-    save,
-    styled,
-    titled,
-    usable,
-)
+from . import style
+from .style import save, styled
 from .whatif import more_memory
 
 __all__ = (
@@ -72,7 +47,7 @@ def timed(table: DataFrame) -> bool:
 
 def cached(table: DataFrame) -> str:
     """Line: the caches hold all leaf entries, of a table without a trace; else ""."""
-    text = finding(table, CACHED)
+    text = style.finding(table, CACHED)
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -86,11 +61,11 @@ def gains(table: DataFrame) -> DataFrame:
     """Label, value (the speed-up), its low and high, and bytes beyond the baseline's, a row per policy; the
     fastest first, as the numbers are read. Without run times value is walk cycles of the baseline over the
     policy's, and low and high are NaN."""
-    must_have(len(table) and table["walks"].max(), "no walks", "lengthen the trace")
+    style.must_have(len(table) and table["walks"].max(), "no walks", "lengthen the trace")
     table = table.drop_duplicates(["policy", "params"])
     base = table[table["policy"] == table["baseline"]].iloc[0]
     total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
-    rows = DataFrame({"label": policy_labels(table), "bytes": total - total[base.name]})
+    rows = DataFrame({"label": style.policy_labels(table), "bytes": total - total[base.name]})
     if timed(table):
         ends = {"low": table["speedup_low"], "value": table["speedup"], "high": table["speedup_high"]}
         rows = rows.assign(**ends).dropna()
@@ -101,7 +76,7 @@ def gains(table: DataFrame) -> DataFrame:
 
 
 @styled
-def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
+def speedup(table: DataFrame, width: float = style.WIDTH) -> Figure:
     """Benefit and price, a row per policy, the fastest on top. Dot: middle of the assumptions, bar: their
     extremes; on the right, memory beyond the baseline's: page tables at their peak, and memory held unused.
 
@@ -112,23 +87,23 @@ def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
     """
     rows, base = gains(table), table["baseline"].iloc[0]
     at, names = range(len(rows)), rows["label"].tolist()
-    figure = row_figure(names, width=width)
+    figure = style.row_figure(names, width=width)
     axis, memory = figure.subplots(1, 2, width_ratios=(5, 2))
-    axis.hlines(at, rows["low"], rows["high"], color=BLUE, linewidth=5, alpha=0.35)
-    axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
-    axis.axvline(1, color=GREY, linewidth=1)
-    fitted(axis, "x", rows[["low", "value", "high"]].to_numpy().ravel(), 0.1)
-    name_rows(axis, names, [written(row) for row in rows.to_dict("records")])
+    axis.hlines(at, rows["low"], rows["high"], color=style.BLUE, linewidth=5, alpha=0.35)
+    axis.plot(rows["value"], at, "o", color=style.BLUE, markersize=7)
+    axis.axvline(1, color=style.GREY, linewidth=1)
+    style.fitted(axis, "x", rows[["low", "value", "high"]].to_numpy().ravel(), 0.1)
+    style.name_rows(axis, names, [written(row) for row in rows.to_dict("records")])
     what = "run time" if timed(table) else "walk cycles"
     right = "right: faster" if timed(table) else "at most"
     axis.set_xlabel(f"{what} under {base} / under the policy ({right})")
-    memory.barh(at, rows["bytes"].map(size_as_read), color=ORANGE, height=0.5)
-    memory.axvline(0, color=GREY, linewidth=1)
-    name_rows(memory, [""] * len(rows), [more_memory(int(size)) for size in rows["bytes"]])
+    memory.barh(at, rows["bytes"].map(size_as_read), color=style.ORANGE, height=0.5)
+    memory.axvline(0, color=style.GREY, linewidth=1)
+    style.name_rows(memory, [""] * len(rows), [more_memory(int(size)) for size in rows["bytes"]])
     memory.set(xticks=[], xlabel=f"memory beyond {base}'s")
     memory.margins(x=0.1)
-    cold, assumed = finding(table, COLD), finding(table, ASSUMED)
-    return finish(
+    cold, assumed = style.finding(table, COLD), style.finding(table, ASSUMED)
+    return style.finish(
         figure,
         table,
         cached(table) or headline(rows, base) + " in the run as traced" * bool(cold),
@@ -139,13 +114,13 @@ def speedup(table: DataFrame, width: float = WIDTH) -> Figure:
 
 
 def headline(rows: DataFrame, base: str) -> str:
-    best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
+    best = next(row for row in rows.to_dict("records") if row["label"] in style.usable(rows["label"]))
     if not interval.faster(best["value"]):
         return str(message("asked", "stay", base=base, what="policy", within="")).rstrip(".")
     if isna(best["low"]):
         less = message("asked", "fewer", fewer=1 - 1 / best["value"])
-        return f"No trace, so no run time: with {titled(best['label'])} {less} than {base}"
-    return f"{titled(best['label'])}: {written(best)} over {base}"
+        return f"No trace, so no run time: with {style.titled(best['label'])} {less} than {base}"
+    return f"{style.titled(best['label'])}: {written(best)} over {base}"
 
 
 AXES = {  # of swept keys
@@ -166,7 +141,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
              management_cycles, and the keys in attrs["swept"]
     """
-    must_have(len(table) and table["walks"].max(), "no walks", "lengthen the trace")
+    style.must_have(len(table) and table["walks"].max(), "no walks", "lengthen the trace")
     swept = table.attrs.get("swept", [])
     key = x or max(swept, key=lambda name: table[name].nunique(), default="")
     if key not in table:
@@ -176,10 +151,10 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
         )
     data, base = points(table.drop_duplicates(["policy", "params", *swept]), key), table["baseline"].iloc[0]
     numeric = bool(to_numeric(data[key].dropna(), errors="coerce").notna().all())
-    figure = new_figure(5.0)
+    figure = style.new_figure(5.0)
     axis = figure.subplots()
-    for label, colour, marker in looks(data["label"].unique().tolist()):
-        of, name = data[data["label"] == label], broken(label, NAME)
+    for label, colour, marker in style.looks(data["label"].unique().tolist()):
+        of, name = data[data["label"] == label], style.broken(label, style.NAME)
         if of[key].isna().all():
             axis.axhline(of["y"].iloc[0], color=colour, linestyle="--", label=name)
             continue
@@ -192,14 +167,14 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
         axis.set_xscale("log" if values[0] > 0 and values[-1] > 20 * values[0] else "linear")
         axis.set_xticks(values, [f"{value:g}" for value in values])
         axis.set_xticks([], minor=True)
-    fitted(axis, "y", data["y"])
+    style.fitted(axis, "y", data["y"])
     what, up = ("run time", "up: faster") if timed(table) else ("cycles", "at most")
     axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
     axis.set_ylabel(f"{what} under {base} / under the policy ({up})")
-    legend_beside(axis)
-    assumed = finding(table, ASSUMED) if timed(table) else ""
+    style.legend_beside(axis)
+    assumed = style.finding(table, ASSUMED) if timed(table) else ""
     text = cached(table) or headline_curve(data, key, base)
-    return finish(figure, table, text, f"bars: {assumed}" if assumed else "")
+    return style.finish(figure, table, text, f"bars: {assumed}" if assumed else "")
 
 
 def points(table: DataFrame, key: str) -> DataFrame:
@@ -226,7 +201,7 @@ def headline_curve(data: DataFrame, key: str, base: str) -> str:
     speeds = swept["y"].map(interval.as_read)
     best = swept.loc[speeds.idxmax()]
     equal = swept.loc[(swept[key] == best[key]) & (speeds == speeds.max()), "label"]
-    who = " and ".join(map(titled, equal.unique()))
+    who = " and ".join(map(style.titled, equal.unique()))
     where = f"{best[key]:g} times the size" if key == "stands_for" else f"{key} = {best[key]}"
     ratio = interval.shown(best["y"])[0]
     if not timed(data):
@@ -251,15 +226,15 @@ def local_share(table: DataFrame) -> float:
 def first_and_best(shares: Mapping[str, float]) -> str:
     """ "48 % with linux, 100 % with mitosis": of the first policy, and of the best if it has more."""
     first, *rest = shares
-    best = max(usable(rest), key=lambda name: shares[name]) if rest else first
-    more = f", {shares[best]:.0f} % with {titled(best)}" if shares[best] >= shares[first] + 0.5 else ""
-    return f"{shares[first]:.0f} % with {titled(first)}{more}"
+    best = max(style.usable(rest), key=lambda name: shares[name]) if rest else first
+    more = f", {shares[best]:.0f} % with {style.titled(best)}" if shares[best] >= shares[first] + 0.5 else ""
+    return f"{shares[first]:.0f} % with {style.titled(first)}{more}"
 
 
-def panels(count: int, height: float, width: float = WIDTH) -> tuple[Figure, np.ndarray]:
+def panels(count: int, height: float, width: float = style.WIDTH) -> tuple[Figure, np.ndarray]:
     """A Figure and its Axes[rows, columns], `count` of them in use, in rows `height` inches high."""
     rows = -(-count // COLUMNS)
-    figure = new_figure(1.4 + height * rows, width)
+    figure = style.new_figure(1.4 + height * rows, width)
     axes: np.ndarray = figure.subplots(rows, -(-count // rows), sharey=True, squeeze=False)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
@@ -276,22 +251,24 @@ def locality(table: DataFrame) -> Figure:
     table    ptanalyze.classify's (several concatenated, if you like), or Replayed.leaves
     columns  socket, class, count, share; policy, params or weight, group
     """
-    must_have(len(table) and table["count"].sum(), "nothing has a class", "has the capture mapped pages?")
-    parts = by_policy(table) if "policy" in table else by_group(table)
+    style.must_have(
+        len(table) and table["count"].sum(), "nothing has a class", "has the capture mapped pages?"
+    )
+    parts = style.by_policy(table) if "policy" in table else by_group(table)
     shown = [(name, of) for name, of in parts.items() if of["count"].sum()][:PANELS]
     figure, axes = panels(len(shown), 2.3)
     for axis, (name, of) in zip(axes.flat, shown, strict=False):
         shares = of.pivot_table(index="socket", columns="class", values="share", aggfunc="sum", sort=False)
-        draw_classes(axis, 100 * shares[[kind for kind in CLASSES if kind in shares]])
-        axis.set(title=broken(name) if len(parts) > 1 else "", xlabel="seen from socket")
+        draw_classes(axis, 100 * shares[[kind for kind in style.CLASSES if kind in shares]])
+        axis.set(title=style.broken(name) if len(parts) > 1 else "", xlabel="seen from socket")
     for axis in axes[:, 0]:
         axis.set_ylabel(f"% of {counted(table)}")
     bars = {of.get_label(): of for axis in axes.flat for of in axis.containers}
-    there = [name for name in CLASSES if name in bars]
+    there = [name for name in style.CLASSES if name in bars]
     title = "leaf entries are\n(guest-host)" if any("-" in name for name in there) else "leaf entry is"
-    legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title=title)
+    style.legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title=title)
     left = len(parts) - len(shown)
-    return finish(
+    return style.finish(
         figure, table, headline_classes(table, parts), f"{left:,} more are not shown" if left else ""
     )
 
@@ -301,7 +278,7 @@ def by_group(table: DataFrame) -> dict[str, DataFrame]:
     several, weights = table["group"].nunique() > 1, table["weight"].nunique() > 1
     parts = {}
     for (weight, group), of in table.groupby(["weight", "group"], sort=False):
-        names = [vma_name(group) if several else "", WEIGHTS[weight] if weights else ""]
+        names = [vma_name(group) if several else "", style.WEIGHTS[weight] if weights else ""]
         parts[": ".join(filter(None, names))] = of
     return dict(sorted(parts.items(), key=lambda part: -part[1]["count"].sum()))
 
@@ -315,15 +292,15 @@ def vma_name(group: str) -> str:
 def counted(table: DataFrame) -> str:
     """What the bars are shares of."""
     if "policy" in table:
-        return WEIGHTS.get(table.attrs.get("run"), "walks")
-    return WEIGHTS[table["weight"].iloc[0]] if table["weight"].nunique() == 1 else "each kind"
+        return style.WEIGHTS.get(table.attrs.get("run"), "walks")
+    return style.WEIGHTS[table["weight"].iloc[0]] if table["weight"].nunique() == 1 else "each kind"
 
 
 def draw_classes(axis: Axes, shares: DataFrame) -> None:
     """Stacked bars of `shares` (per cent), a bar per socket."""
     below = np.zeros(len(shares))
     for kind in shares:
-        colour, hatch = CLASSES[kind]
+        colour, hatch = style.CLASSES[kind]
         how = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": kind}
         axis.bar(shares.index.astype(str), shares[kind], bottom=below, width=0.85, **how)
         below = below + shares[kind].fillna(0).to_numpy()
@@ -337,12 +314,14 @@ def headline_classes(table: DataFrame, parts: Mapping[str, DataFrame]) -> str:
     if "policy" in table:
         shares = {name: local_share(of) for name, of in parts.items()}
         return f"Walks with {what} leaf entries: {first_and_best(shares)}"
-    texts = [f"{local_share(of):.0f} % of {WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)]
+    texts = [
+        f"{local_share(of):.0f} % of {style.WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)
+    ]
     return f"{what} from the sockets' view: {', '.join(texts)}"
 
 
 @styled
-def reads(table: DataFrame, width: float = WIDTH) -> Figure:
+def reads(table: DataFrame, width: float = style.WIDTH) -> Figure:
     """Share of reads from DRAM by reader's and serving node, a panel per policy; the diagonal is local.
 
     table    ptanalyze.reads' or Replayed.reads; width: of the figure, in inches
@@ -350,8 +329,8 @@ def reads(table: DataFrame, width: float = WIDTH) -> Figure:
     """
     chosen = table[table["from"] == "DRAM"]
     what, remedy = "no page-table entry was read from DRAM", "choose another plot, or record a longer trace"
-    must_have(len(chosen) and chosen["count"].sum(), what, remedy)
-    shares = {name: shares_of(of) for name, of in by_policy(chosen).items() if of["count"].sum()}
+    style.must_have(len(chosen) and chosen["count"].sum(), what, remedy)
+    shares = {name: shares_of(of) for name, of in style.by_policy(chosen).items() if of["count"].sum()}
     local = {name: float(np.trace(share)) for name, share in shares.items()}
     figure, axes = panels(len(shares), 2.5, width)
     most = max(float(share.to_numpy().max()) for share in shares.values())
@@ -359,12 +338,12 @@ def reads(table: DataFrame, width: float = WIDTH) -> Figure:
         few = len(share) * axes.shape[1] <= NUMBERS * width
         look = {"vmin": 0, "vmax": most, "cmap": "Blues", "square": True}
         sns.heatmap(share, ax=axis, annot=few, fmt=".0f", cbar=False, **look)
-        axis.set_title(f"{broken(name)}\n{100 - local[name]:.0f} % remote")
+        axis.set_title(f"{style.broken(name)}\n{100 - local[name]:.0f} % remote")
         axis.set(xlabel="serving node", ylabel="reader's node" if axis in axes[:, 0] else "")
         axis.tick_params(rotation=0)
     figure.colorbar(axes[0, 0].collections[0], ax=axes, label="% of the policy's reads", aspect=40)
     text = f"Page-table reads from DRAM that are local: {first_and_best(local)}"
-    return finish(figure, table, text, "diagonal: local")
+    return style.finish(figure, table, text, "diagonal: local")
 
 
 def shares_of(table: DataFrame) -> DataFrame:
@@ -383,27 +362,27 @@ def timeline(table: DataFrame) -> Figure:
     columns  policy, params, time_ns, walks, leaf_LL_share; attrs nested
     """
     walked = len(table) and table["walks"].sum() and table["time_ns"].max()
-    must_have(walked, "no walks over time", "ask for windows of a longer trace")
-    lines = by_policy(table)
+    style.must_have(walked, "no walks over time", "ask for windows of a longer trace")
+    lines = style.by_policy(table)
     first, what = next(iter(lines.values())), "Local-Local" if table.attrs.get("nested") else "Local"
-    figure = new_figure(5.0)
+    figure = style.new_figure(5.0)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     edges = np.concatenate([[0.0], first["time_ns"].to_numpy() / 1e6])
     shares = {name: 100 * of["leaf_LL_share"].to_numpy() for name, of in lines.items()}
-    for names, (_, colour, marker) in zip(coinciding(shares), looks(list(lines)), strict=False):
+    for names, (_, colour, marker) in zip(coinciding(shares), style.looks(list(lines)), strict=False):
         look = {"color": colour, "marker": marker, "markersize": 5, "alpha": 0.8}
-        look["label"] = broken(", ".join(names), NAME)
+        look["label"] = style.broken(", ".join(names), style.NAME)
         upper.plot((edges[1:] + edges[:-1]) / 2, shares[names[0]], **look)
     upper.set(ylim=(-3, 103), ylabel=f"% of walks {what}")
-    lower.stairs(first["walks"], edges, fill=True, color=GREY, alpha=0.5)
+    lower.stairs(first["walks"], edges, fill=True, color=style.GREY, alpha=0.5)
     lower.set(ylabel="walks", xlabel="ms since the trace began", xlim=(0, edges[-1]))
     figure.align_ylabels()
-    legend_beside(upper)
+    style.legend_beside(upper)
     local = {
         n: float((of["leaf_LL_share"] * of["walks"]).sum() / of["walks"].sum()) for n, of in lines.items()
     }
     text = f"{what} walks: {first_and_best({name: 100 * share for name, share in local.items()})}"
-    return finish(figure, table, text, f"windows of {show_duration(edges[1] / 1e3)}")
+    return style.finish(figure, table, text, f"windows of {show_duration(edges[1] / 1e3)}")
 
 
 def coinciding(shares: Mapping[str, np.ndarray]) -> list[list[str]]:
@@ -416,7 +395,7 @@ def coinciding(shares: Mapping[str, np.ndarray]) -> list[list[str]]:
 
 # ePT cache lines per gPT cache line: PTEMagnet (ASPLOS '21), section 3.2.
 
-STATES = {"before": BLUE, "after": ORANGE}
+STATES = {"before": style.BLUE, "after": style.ORANGE}
 LINES = {"all": "all gPT cache lines", "full": "lines with all eight pages"}
 
 
@@ -428,13 +407,13 @@ def fragmentation(table: DataFrame) -> Figure:
     table    ptanalyze.fragmentation's
     columns  lines, ept_lines, count, state, group
     """
-    must_have(
+    style.must_have(
         len(table) and table["count"].sum(), "no 4 KiB page that the host maps", "dump a VM that has some"
     )
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False)["count"].sum().unstack(fill_value=0)
     counts = counts[counts.sum(axis=1) > 0]
     shown = [lines for lines in LINES if lines in counts.index]
-    figure = new_figure(4.2)
+    figure = style.new_figure(4.2)
     axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axis, lines in zip(axes, shown, strict=True):
         percent = 100 * counts.loc[lines].div(counts.loc[lines].sum(axis=1), axis=0)
@@ -448,7 +427,7 @@ def fragmentation(table: DataFrame) -> Figure:
     of = counts.loc[shown[0]]
     means = (of * of.columns).sum(axis=1) / of.sum(axis=1)
     text = f"Neighbouring pages lead to {means.iloc[0]:.2f} ePT cache lines on average"
-    return finish(
+    return style.finish(
         figure, table, text + (f", to {means.iloc[1]:.2f} with PTEMagnet" if len(means) > 1 else "")
     )
 
@@ -468,20 +447,20 @@ def page_table_map(table: DataFrame) -> Figure:
     columns  dimension, level, base (address), node, tracers; attrs nodes
     """
     table = table[~table["tracers"]]
-    must_have(len(table), "no table page", "dump page tables with `ptanalyze dump`")
+    style.must_have(len(table), "no table page", "dump page tables with `ptanalyze dump`")
     sides = [(str(name), of) for name, of in table.groupby("dimension", sort=False, observed=True)]
-    colours = node_colours(sorted(set(table["node"])))
-    figure = new_figure(1.7 + 2.3 * len(sides))
+    colours = style.node_colours(sorted(set(table["node"])))
+    figure = style.new_figure(1.7 + 2.3 * len(sides))
     axes = figure.subplots(len(sides), 1, squeeze=False)[:, 0]
     texts = []
     for axis, (name, of) in zip(axes, sides, strict=True):
         draw_tree(axis, name, of, colours)
         shares = of.loc[of["level"] == of["level"].min(), "node"].value_counts(normalize=True)
-        texts.append(f"{100 * shares.iloc[0]:.0f} % ({name}) on {node_named(shares.index[0])}")
-    patches = [Patch(color=colour, label=node_named(node)) for node, colour in colours.items()]
-    legend_beside(axes[0], handles=patches, ncols=1 + len(patches) // 20)
+        texts.append(f"{100 * shares.iloc[0]:.0f} % ({name}) on {style.node_named(shares.index[0])}")
+    patches = [Patch(color=colour, label=style.node_named(node)) for node, colour in colours.items()]
+    style.legend_beside(axes[0], handles=patches, ncols=1 + len(patches) // 20)
     text = f"Leaf tables: {', '.join(texts)}; evenly spread: {100 / table.attrs['nodes']:.0f} %"
-    return finish(figure, table, text, "gaps in the address space are closed")
+    return style.finish(figure, table, text, "gaps in the address space are closed")
 
 
 def draw_tree(axis: Axes, name: str, of: DataFrame, colours: Mapping[int, str]) -> None:
@@ -548,21 +527,21 @@ def walk(table: DataFrame) -> Figure:
     table    ptanalyze.walk's
     columns  dimension, level, node, present, leaf; attrs address, nodes, page
     """
-    must_have(len(table), "no read", "is there a page table in the capture?")
+    style.must_have(len(table), "no read", "is there a page table in the capture?")
     page, guest = table.attrs["page"], table["dimension"] != "ePT"
     cells = DataFrame(
         {
             "row": np.where(guest, table["dimension"], "ePT L" + table["level"].astype(str)),
             "column": guest.shift(fill_value=False).cumsum(),
             "node": table["node"],
-            "text": [f"{k}: {node_named(node)}" for k, node in enumerate(table["node"], 1)],
+            "text": [f"{k}: {style.node_named(node)}" for k, node in enumerate(table["node"], 1)],
         }
     )
     rows = [*sorted(cells.loc[~guest, "row"].unique(), reverse=True), *cells.loc[guest, "row"].unique()]
     by_place = cells.pivot(index="row", columns="column").reindex(index=rows)
-    figure = new_figure(2.2 + 0.45 * len(rows))
+    figure = style.new_figure(2.2 + 0.45 * len(rows))
     axis = figure.subplots()
-    colours = node_colours(sorted(set(table["node"])))
+    colours = style.node_colours(sorted(set(table["node"])))
     code = by_place["node"].replace(dict(zip(colours, range(len(colours)), strict=True)))
     sns.heatmap(
         code, ax=axis, cmap=ListedColormap([*colours.values()]), vmin=0, vmax=max(len(colours) - 1, 1),
@@ -573,9 +552,11 @@ def walk(table: DataFrame) -> Figure:
     axis.set_xticklabels([*levels, after][: code.shape[1]])
     axis.set(ylabel="", xlabel="level" if "PT" in rows else "translated by the host: gPT tables, page")
     axis.tick_params(axis="y", rotation=0)
-    where = f"the page is on {node_named(page['node'])}" if page["frame"] is not None else page["stopped"]
+    where = (
+        f"the page is on {style.node_named(page['node'])}" if page["frame"] is not None else page["stopped"]
+    )
     cell = "cells: order of the reads, and node of the table that is read"
-    return finish(figure, table, headline_walk(table), cell, where)
+    return style.finish(figure, table, headline_walk(table), cell, where)
 
 
 def headline_walk(table: DataFrame) -> str:
@@ -586,5 +567,5 @@ def headline_walk(table: DataFrame) -> str:
     located = table["node"][table["node"] >= 0]
     remote = Series({node: int((located != node).sum()) for node in table.attrs["nodes"]})
     least, most = remote.idxmin(), remote.idxmax()
-    text = f"{count} for {address}: {remote[least]} remote for a CPU on {node_named(least)}"
-    return text if least == most else f"{text}, {remote[most]} on {node_named(most)}"
+    text = f"{count} for {address}: {remote[least]} remote for a CPU on {style.node_named(least)}"
+    return text if least == most else f"{text}, {remote[most]} on {style.node_named(most)}"

@@ -25,20 +25,7 @@ from ..core.trace import (
 )
 from ..kernels import memory_manager as kernels
 from ..kernels.jit import lacking
-from ..kernels.memory_manager import (
-    BYTE,
-    END,
-    EVENT,
-    HUGE_OF,
-    LINEAGE,
-    NO_VMA,
-    OWNER,
-    PROT,
-    VmaMap,
-    Writer,
-    vma_map,
-    write_steps,
-)
+from ..kernels.memory_manager import Writer
 from ..kernels.replay import (
     CLEAR,
     FLUSH,
@@ -118,7 +105,7 @@ def writer(
     near = _near(tables.parent, regions)
     return Writer(
         calls,
-        vma_map(byte.view(np.int64)),
+        kernels.vma_map(byte.view(np.int64)),
         lineages,
         by_address,
         _tables(tables, rows, near[:, kernels.TABLE], huge[:, 0], byte),
@@ -137,8 +124,8 @@ def carry_out(w: Writer, last: int) -> None:
     A few calls take less time in Python than the kernel takes to compile.
     """
     arguments = w, np.int64(last), np.int64(0)
-    few = len(w.calls) < WORTH_COMPILING and lacking([(write_steps, lambda: arguments)])
-    write, walks = (write_steps.py_func, 0) if few else (write_steps, WALKS_AT_ONCE)
+    few = len(w.calls) < WORTH_COMPILING and lacking([(kernels.write_steps, lambda: arguments)])
+    write, walks = (kernels.write_steps.py_func, 0) if few else (kernels.write_steps, WALKS_AT_ONCE)
     while w.now[kernels.CALL] < last:
         begin = int(w.now[kernels.WALKED])
         with np.errstate(over="ignore"):  # of addresses that are none
@@ -163,7 +150,7 @@ def all_steps(begun: Writer) -> Writer:
     while True:
         begun.tables[:, kernels.ALIVE] = 1
         w = begun._replace(
-            vmas=VmaMap(begun.vmas.begins.copy(), begun.vmas.edges.copy()),
+            vmas=kernels.VmaMap(begun.vmas.begins.copy(), begun.vmas.edges.copy()),
             lineages=begun.lineages.copy(),
             huge=begun.huge.copy(),
             now=begun.now.copy(),
@@ -183,9 +170,11 @@ def pieces_of(w: Writer) -> Pieces:
     """The VMAs that there are now."""
     edges = w.vmas.edges
     first = np.flatnonzero(np.unpackbits(w.vmas.begins[0].view(np.uint8), bitorder="little"))
-    byte, piece = edges[:, BYTE].view(np.uint64), edges[first]
-    owner = w.lineages[piece[:, LINEAGE] + 1, kernels.OWNER]
-    return Pieces(byte[first], byte[piece[:, END]], piece[:, LINEAGE], piece[:, PROT], owner)
+    byte, piece = edges[:, kernels.BYTE].view(np.uint64), edges[first]
+    owner = w.lineages[piece[:, kernels.LINEAGE] + 1, kernels.OWNER]
+    return Pieces(
+        byte[first], byte[piece[:, kernels.END]], piece[:, kernels.LINEAGE], piece[:, kernels.PROT], owner
+    )
 
 
 def _calls(
@@ -365,10 +354,10 @@ def history(
     main = int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
     where = space, rows, placement, stream
     begun = writer(snapshot.vmas, trace.events, region.end, *where, main, live.moves, linux)
-    carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
+    carry_out(begun, int(np.searchsorted(begun.calls[:, kernels.EVENT], region.first)))
     initial = pieces_of(begun)
     piece, row, slot = _huge_entries(initial, slots, regions, rows)
-    begun.huge[:, HUGE_OF] = np.append(initial.lineage, NO_VMA)[piece]
+    begun.huge[:, kernels.HUGE_OF] = np.append(initial.lineage, kernels.NO_VMA)[piece]
     done = all_steps(begun)
     ids, number, owner = _vma_ids(initial, done)
     shootdowns = _shootdowns(done.steps, *live.others(done.extra[done.steps.kind == FLUSH]))
@@ -462,7 +451,7 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]
     on = Placement(nobody, home, np.zeros(len(events), np.int32), "")
     begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], UNNAMED)
-    begun.lineages[1 : 1 + len(vmas), OWNER] = owner
+    begun.lineages[1 : 1 + len(vmas), kernels.OWNER] = owner
     done = all_steps(begun)
     steps, flushes = done.steps, np.count_nonzero(done.steps.kind == FLUSH)
     live = np.zeros((flushes, past.shootdowns.live.shape[1]), np.int32)
@@ -471,9 +460,9 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     lineage = steps.number[sets]
     owners, first = np.unique(past.vma_owner[UNKNOWN_VMA + 1 :], return_index=True)
     ids = np.append(first + UNKNOWN_VMA + 1, UNKNOWN_VMA)
-    owner = done.lineages[lineage + 1, OWNER]
+    owner = done.lineages[lineage + 1, kernels.OWNER]
     alike = np.searchsorted(owners, owner)
-    known = (lineage != NO_VMA) & (np.append(owners, -1)[alike] == owner)
+    known = (lineage != kernels.NO_VMA) & (np.append(owners, -1)[alike] == owner)
     steps.number[sets] = np.where(known, ids[alike], UNKNOWN_VMA)
     return replace(past, steps=steps, shootdowns=shootdowns)
 
@@ -511,11 +500,11 @@ def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.
     """
     start, number = len(initial.lineage), done.steps.number.copy()
     sets = np.flatnonzero(done.steps.kind == SET)
-    lineage = np.concatenate([initial.lineage, number[sets], [NO_VMA]])
+    lineage = np.concatenate([initial.lineage, number[sets], [kernels.NO_VMA]])
     prots, prot = np.unique(np.concatenate([initial.prot, done.extra[sets], [0]]), return_inverse=True)
-    key = np.where(lineage == NO_VMA, -1, lineage * len(prots) + prot)
+    key = np.where(lineage == kernels.NO_VMA, -1, lineage * len(prots) + prot)
     keys, ids = np.unique(key, return_inverse=True)  # the first is UNKNOWN_VMA's
-    owner = done.lineages[np.where(keys < 0, NO_VMA, keys // len(prots)) + 1, OWNER]
+    owner = done.lineages[np.where(keys < 0, kernels.NO_VMA, keys // len(prots)) + 1, kernels.OWNER]
     number[sets] = ids[start:-1]
     return ids[:start], number, owner.astype(np.int16)
 
