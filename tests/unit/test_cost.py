@@ -726,6 +726,16 @@ def test_walks_hide_one_another_in_all_walkers_or_their_data_are_waited_for(
         assert found.high == pytest.approx(min(law, most))
 
 
+@pytest.mark.parametrize("beyond", [(0, 0), (1, 0), (1, 1), (0.5, 0.25)])
+def test_data_of_walks_are_in_l2_at_the_nearest(beyond):
+    cached = counters(2)
+    cached.reads[8, 0, 0, DRAM - 1] = cached.classes[0, LL] = 1000
+    counts = counts_of(cached, 100_000, beyond=beyond)
+    law = cost.Law(counts, MACHINE, STEADY, COSTS, (False,), None, None)
+    l2, llc = beyond
+    assert law.data == 1000 * ((1 - l2) * MACHINE.l2.cycles + (l2 - llc) * MACHINE.llc.cycles + llc * 200)
+
+
 def test_two_threads_of_a_core_share_its_walkers():
     """More threads than half of a node's CPUs."""
     shared = [

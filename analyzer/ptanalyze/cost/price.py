@@ -269,8 +269,11 @@ class Law:
             local = base.classes[run].sum() * machine.latency_cycles().diagonal().mean()
             self.outside = executed * self.second + self.waits * local
             self.beyond = dram = max(base.beyond[1], base.data_in_dram)
-            cached = max(base.beyond[0] - dram, 0.0) * machine.llc.cycles * base.classes[run].sum()
-            self.fewest, self.data = executed * costs.cycles_per_instruction.low, dram * local + cached
+            llc = max(base.beyond[0] - dram, 0.0)
+            # the rest from L2: L1D has fewer lines than a TLB has pages
+            cached = llc * machine.llc.cycles + (1 - dram - llc) * machine.l2.cycles
+            self.fewest = executed * costs.cycles_per_instruction.low
+            self.data = dram * local + cached * base.classes[run].sum()
         if self.timed:
             self.before = self.walks(base), management
             self.base = self.run(*self.before)
