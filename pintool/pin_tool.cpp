@@ -40,7 +40,7 @@ static ADDRINT PIN_FAST_ANALYSIS_CALL is_more(ptt_thread **slot, ADDRINT address
     ptt_slot *recent = thread->strip.recent;
     ADDRINT page = address >> 12, end = (address + bytes - 1) >> 12;
     ADDRINT other = (recent->key[store] ^ page) | (end ^ page) | (ADDRINT)(recent->merged >= PTT_FULL);
-    ADDRINT same = (ADDRINT)(other == 0) & (ADDRINT)(*recording != 0) & (ADDRINT)happens;
+    ADDRINT same = (ADDRINT)(other == 0) & (ADDRINT)!ptt_is_sampled(page) & (ADDRINT)(*recording != 0) & (ADDRINT)happens;
     /* Elsewhere if there is nothing to count: who ends the session may be emptying the slot. */
     uint64_t *merged = (uint64_t *)((ADDRINT)&thread->credit ^ (((ADDRINT)&thread->credit ^ (ADDRINT)&recent->merged) & -same));
     *merged = (*merged + 2 * same) | (store & same);

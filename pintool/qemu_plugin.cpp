@@ -104,7 +104,8 @@ template <bool known> static void any_access(unsigned vcpu, qemu_plugin_meminfo_
     struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
     // QEMU's x86 accesses have 16 bytes at most: wider registers take several
     bool at_border = __builtin_expect((address & 4095) > 4096 - 16, 0) && (address & 4095) + bytes_of<known>(info) > 4096;
-    if (!thread || !ptt_session->recording || at_border) return other_access(vcpu, info, address);
+    bool apart = at_border || __builtin_expect(ptt_is_sampled(address >> 12), 0);
+    if (!thread || !ptt_session->recording || apart) return other_access(vcpu, info, address);
     if (ptt_strip_known(&thread->strip, address >> 12, is_store<known>(info))) return;
     thread->strip.whole ? whole_access<known>(thread, info, address) : other_access(vcpu, info, address);
 }

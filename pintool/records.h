@@ -62,6 +62,7 @@
     "base = page. Bases and the six start as 0. Page = address >> 12. If 7 times before the header's last 8 bytes (u16 page size 1, 2, 3: 4 KiB, 2 MiB, 1 GiB; " \
     "u16 sets, u16 ways, u16 0) are not all 0: stripped of touches that hit in every first-level array of a multiple of " \
     "so many sets and so many ways or more and change nothing there; exact for no others. Add guest_base to every address. " \
+    "4 u32 at byte 4000: sampled pages, those that both halves of the chunks touched, cache lines of them, those that both did. " \
     "Version 3: of a part; of touches outside it each thread's first of a page; accesses of a chunk are all. " \
     "Version 4: the header's last 8 bytes are u16 sets, one_in, run, 0: touches of the page that was last in its set (page " \
     "mod sets) of the chunk are left out, too, and counted with it, but in run r of `run` chunks of a thread where r mod one_in " \
@@ -132,7 +133,8 @@ struct ptt_header {
     char command[1024];
     char rules[2808]; /* this comment in short */
     uint64_t lost_threads; /* not traced: beyond what can be traced at once, or in all */
-    char unused[32]; /* reserved, 0 */
+    uint32_t lines[4]; /* sampled pages (lines.h), those that both halves of the chunks saw; their lines, the same. 0: not counted */
+    char unused[16]; /* reserved, 0 */
     struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
                                                   stripped, as version 1 never is */
     char more[8]; /* reserved, 0 */

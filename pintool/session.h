@@ -5,6 +5,7 @@
 #ifndef PTT_SESSION_H
 #define PTT_SESSION_H
 
+#include "lines.h"
 #include "strip.h"
 
 #define PTT_LIVE_THREADS 2048
@@ -58,6 +59,7 @@ struct ptt_session {
     uint64_t records, accesses, dropped, lost_threads, guest_base;
     int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */
     struct ptt_options options;
+    struct ptt_page_lines lines[PTT_LINE_PLACES];
     struct ptt_thread thread[PTT_LIVE_THREADS];
 };
 

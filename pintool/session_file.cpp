@@ -67,6 +67,7 @@ void write_header() {
     header.accesses = s->accesses;
     header.dropped = s->dropped;
     header.lost_threads = s->lost_threads;
+    ptt_count_lines(s->lines, header.lines);
     header.guest_base = s->guest_base;
     copy_text(header.arch, "x86_64", sizeof header.arch);
     copy_text(header.tracer, s->options.tracer, sizeof header.tracer);

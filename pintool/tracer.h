@@ -55,8 +55,10 @@ static inline void tracer_count(struct ptt_thread *thread) {
 }
 
 static inline void tracer_access(struct ptt_thread *thread, uint64_t address, uint64_t bytes, uint64_t store) {
-    uint64_t page = address >> 12, last = (address + bytes - 1) >> 12;
+    uint64_t end = address + bytes - 1, page = address >> 12, last = end >> 12;
     ptt_touch(thread, page, store);
+    if (ptt_is_sampled(page)) ptt_use_line(ptt_session->lines, address, ptt_half(thread->strip.chunk));
+    if ((end ^ address) >> 6 && ptt_is_sampled(last)) ptt_use_line(ptt_session->lines, end, ptt_half(thread->strip.chunk));
     if (__builtin_expect(last != page, 0)) ptt_touch(thread, last, store);
 }
 

@@ -150,6 +150,7 @@ class TraceWriter:
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)
         header["dropped"] = facts.get("dropped_touches", 0)
         header["lost_threads"] = facts.get("lost_threads", 0)
+        header["lines"] = facts.get("lines", 0)
         flags = {"instructions": form.INSTRUCTIONS, "sampled": form.SAMPLED, "walks": form.WALKS}
         header["flags"] = sum(flag for name, flag in flags.items() if facts.get(name))
         for row, served in zip(header["stripped"], facts.get("stripped", ()), strict=False):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from captures import without_calls_outside
 from naive import decode as naive
+from naive.lines import PLACES, count_lines, is_sampled, ranked
 from naive.strip import REACH
 from native import tracing
 from native.dumping import make
@@ -30,6 +31,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import MOST_THREADS, Event
 from ptanalyze.formats import trace
 from ptanalyze.formats.trace import read_trace
+from ptanalyze.world.cache_pass import lines_per_page
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import bare_snapshot
 
@@ -472,6 +474,37 @@ def test_a_page_that_is_touched_without_end_fills_no_count(library):
     (chunk,) = strip(library, [(3, True)] * 200_000 + [(4, False)] + [(3, False)] * 200_000)
     assert all(count < 1 << 18 for *_, count in chunk)
     assert sum(count for *_, count in chunk) == 400_001
+
+
+# Lines of sampled pages.
+
+SAMPLED_PAGES = [page for page in range(1 << 35, (1 << 35) + 40_000) if is_sampled(page)]
+RIVALS = {}  # sampled pages by their place
+for page in SAMPLED_PAGES:
+    RIVALS.setdefault(ranked(page) % PLACES, []).append(page)
+SOME_PAGES = st.sampled_from(SAMPLED_PAGES[:6] + [p for two in RIVALS.values() if len(two) > 1 for p in two])
+LINE_ACCESSES = st.tuples(
+    st.integers(0, 9), st.one_of(SOME_PAGES, st.integers(1, (1 << 36) - 1)), st.integers(0, 4095)
+)
+
+
+@settings(deadline=None)
+@given(accesses=st.lists(LINE_ACCESSES, max_size=200))
+def test_lines_of_pages_are_counted_like_by_their_naive_twin(library, accesses):
+    packed = np.array([chunk << 48 | page << 12 | at for chunk, page, at in accesses], np.uint64)
+    found = np.zeros(4, np.uint32)
+    library.lines(
+        ctypes.c_void_p(packed.ctypes.data), ctypes.c_size_t(len(packed)), ctypes.c_void_p(found.ctypes.data)
+    )
+    assert found.tolist() == count_lines([(chunk, page << 12 | at) for chunk, page, at in accesses])
+
+
+@pytest.mark.parametrize("lines", [1, 8, 64])
+def test_a_trace_knows_how_many_lines_of_a_page_were_used(known, out, lines):
+    trace, *_ = run(known, "lines", "4096", str(lines), out=out, roi_marker="on")
+    pages, again, *_ = trace.facts["lines"]
+    assert 48 <= pages <= 80 and pages - again <= 2  # some of the program's own
+    assert lines_per_page(trace) == pytest.approx(lines, rel=0.05)
 
 
 # The native writer and the Python package mean the same bytes.

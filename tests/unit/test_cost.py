@@ -745,13 +745,18 @@ def test_two_threads_of_a_core_share_its_walkers():
     assert [law.walkers for law in shared] == [1, 0.5]
 
 
+@pytest.mark.parametrize("lines", [None, 1, 8])
 @pytest.mark.parametrize("pattern", ["uniform", "zipf:1.1"])
-def test_walks_beyond_the_caches_are_those_to_pages_that_they_cannot_hold(tmp_path, machine, pattern):
-    """Naive: pages by walks, the hottest held; uniform reads leave what the caches have no room for."""
+def test_walks_beyond_the_caches_are_those_to_pages_that_they_cannot_hold(tmp_path, machine, pattern, lines):
+    """Naive: pages by walks, of the hottest the lines that they use are held; uniform reads leave what the
+    caches have no room for."""
     capture = ptanalyze.synth(tmp_path / "made", BIG, accesses=200_000, init_trace=False, pattern=pattern)
     known = ptanalyze.load(capture)
+    if lines is not None:
+        known.trace.facts["lines"] = (1000, 1000, 1000 * lines, 1000 * lines)
     scenario = Setup.of(machine=machine).scenario(known.snapshot, known.trace)
-    pages, held = scenario.stream.page.astype(np.int64), (machine.llc.bytes + machine.l2.bytes) >> 12
+    held = (machine.llc.bytes + machine.l2.bytes) // (64 * (lines or 64))
+    pages = scenario.stream.page.astype(np.int64)
     hottest = [page for page, _ in Counter(pages[::2].tolist()).most_common(held)]
     found = _beyond(scenario)[1]
     assert found == pytest.approx(1 - np.isin(pages[1::2], hottest).mean(), abs=0.01)
@@ -770,6 +775,7 @@ def test_which_of_pages_walked_equally_often_the_caches_hold_does_not_matter():
                 placement=SimpleNamespace(cpu_node=cpus),
                 space=SimpleNamespace(regions=regions),
                 stream=SimpleNamespace(page=stream),
+                trace=SimpleNamespace(facts={}),
             )
         )
         for stream in streams

@@ -8,6 +8,7 @@ import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from ptanalyze.formats.trace import (
     trace_of,
 )
 from ptanalyze.kernels import trace_codec
+from ptanalyze.world.cache_pass import lines_per_page
 from ptanalyze_formats.kernels import encode_chunk
 from ptanalyze_formats.trace_writer import new_trace
 
@@ -281,6 +283,51 @@ def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, val
     header[field] = value
     with pytest.raises(CaptureError, match=field):
         read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (0, 0, 1, 0),
+        (9, 10, 9, 0),
+        (9, 0, 8, 0),
+        (9, 0, 577, 0),
+        (9, 9, 20, 21),
+        (9, 0, 9, 1),
+        (2**32 - 1, 0, 0, 0),
+    ],
+)
+def test_lines_that_pages_cannot_have_are_refused_in_one_line(tmp_path, good, lines):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["lines"] = lines
+    with pytest.raises(CaptureError, match="lines = ") as error:
+        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+    assert "\n" not in str(error.value)
+
+
+def estimated(*lines):
+    return lines_per_page(SimpleNamespace(facts={"lines": lines}))
+
+
+@given(st.integers(1, 64), st.floats(2, 8), st.integers(0, 2**31))
+def test_lines_of_a_page_are_estimated_from_few_visits(lines, visits, seed):
+    """4,096 pages, each visited so often in the mean in either half, at a random one of its lines."""
+    draw = np.random.default_rng(seed)
+    one, other = draw.poisson(visits / lines, (2, 4096, lines)) > 0
+    pages = [each.any(axis=1) for each in (one, other)]
+    found = [
+        np.count_nonzero(each)
+        for each in (pages[0] | pages[1], pages[0] & pages[1], one | other, one & other)
+    ]
+    assert estimated(*found) == pytest.approx(lines, rel=0.25)
+
+
+def test_lines_of_pages_that_were_not_seen_again_are_unknown():
+    """A sweep, a cycle that is longer than the trace, few pages, old captures."""
+    assert estimated(0, 0, 0, 0) == estimated(4096, 0, 4096, 0) == 64
+    assert estimated(4096, 4096, 30_000, 0) == estimated(4096, 3, 4096, 3) == 64
+    assert estimated(4096, 4096, 4096, 4096) == 1 and estimated(4096, 4096, 1 << 18, 1 << 18) == 64
 
 
 @pytest.mark.twin

@@ -27,7 +27,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
-from ..core.trace import PAGE_SHIFT, SLOT_BITS
+from ..core.trace import SLOT_BITS
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
@@ -36,6 +36,7 @@ from ..kernels.replay import PteState, counters
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import known_pages
+from ..world.cache_pass import lines_per_page
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.traced_program import LEFT_OUT, fills
@@ -292,7 +293,7 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
 
 
 def _beyond(scenario: Scenario) -> tuple[float, float]:
-    """Counts.beyond; memory and caches as small as the capture.
+    """Counts.beyond; memory and caches as small as the capture. Of a page they hold the lines it uses.
 
     Every other walk tells which pages are walked most, the rest how much goes to others: few walks a page
     would else look like a preference. Of pages walked as often as each other, any may be held.
@@ -305,9 +306,9 @@ def _beyond(scenario: Scenario) -> tuple[float, float]:
             np.add.at(number, pages.astype(np.intp), np.uint32(1))  # of other types it takes 20 times as long
     chosen, judged = walks
     ranked = np.sort(chosen)
-    shares = []
+    shares, page = [], LINE_BYTES * lines_per_page(scenario.trace)
     for held in (machine.l2.bytes * cpus.sum(), machine.l2.bytes * cpus.max(initial=0) + machine.llc.bytes):
-        left = max(len(chosen) - (int(held) >> PAGE_SHIFT), 0)
+        left = max(len(chosen) - int(held / page), 0)
         bound = ranked[left] if left < len(ranked) else np.inf
         less, even = chosen < bound, chosen == bound
         others = judged[less].sum() + judged[even].sum() * (left - less.sum()) / max(even.sum(), 1)

@@ -18,6 +18,7 @@ from ..cost.law import PageTrial
 from ..formats.measured import read_measured
 from ..formats.record import TRACE
 from ..world.address_space import tracers_leaves
+from ..world.cache_pass import PAGE_LINES, lines_per_page
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -240,6 +241,7 @@ def in_ms(seconds: float) -> str:
 
 
 def describe_trace(trace: Trace) -> Rows:
+    lines = lines_per_page(trace)
     rows: Rows = {
         "threads": len(trace.threads),
         "accesses": trace.accesses,
@@ -247,6 +249,7 @@ def describe_trace(trace: Trace) -> Rows:
         "touches that cannot miss the TLB": "left out" if trace.facts.get("stripped") else "kept",
         "instructions": int(trace.chunks["instructions"].sum()),
         "2 MiB regions touched": len(trace.regions),
+        "cache lines used of a page": round(lines, 1) if lines < PAGE_LINES else "all, or not known",
         "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,
     }
     for kind in Event:

@@ -65,7 +65,8 @@ HEADER_DTYPE = np.dtype(
         ("command", "S1024"),
         ("rules", "S2808"),
         ("lost_threads", "<u8"),
-        ("unused", "S32"),
+        ("lines", "<u4", 4),
+        ("unused", "S16"),
         ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 7),
         ("more", "S8"),
     ]
@@ -127,6 +128,10 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
         raise CaptureError(path, "guest_base", hex(header["guest_base"]), "beyond 57-bit addresses")
     if header["ended"] > ENDED_IMPORTED:
         raise CaptureError(path, "ended", header["ended"], "no such way for a trace to end")
+    pages, pages_again, lines, lines_again = header["lines"].tolist()
+    if not (pages_again <= pages <= lines <= 64 * pages and lines_again <= min(lines, 64 * pages_again)):
+        why = "not 1 to 64 lines of each sampled page; record the program again"
+        raise CaptureError(path, "lines", header["lines"].tolist(), why)
     return header
 
 
@@ -167,6 +172,7 @@ def facts_of(header: np.void, lost: int) -> dict[str, Any]:
         "sampled": bool(header["flags"] & SAMPLED),
         "walks": bool(header["flags"] & WALKS),
         "stripped": reach(header),
+        "lines": header["lines"].tolist(),
     }
     if header["lost_threads"]:
         facts["lost_threads"] = int(header["lost_threads"])
@@ -484,7 +490,7 @@ def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
 # A trace's Index in the user's cache, so that opening the trace again reads none of its touches.
 
 INDEX = "trace.index"
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:

@@ -17,6 +17,7 @@ from ..core.trace import (
     Placement,
     Reads,
     Regions,
+    Trace,
     WalkStream,
     chunk_runs,
     give_back,
@@ -243,6 +244,23 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) ->
     slot, host_slot = np.empty((2, n), np.int16)
     read, missed = np.empty(n, np.uint64), np.zeros((n, (OWN_CACHES + shares).bit_length()), np.uint64)
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, missed)
+
+
+PAGE_LINES = 64
+SEEN_AGAIN = 16  # sampled pages; fewer tell nothing
+
+
+def lines_per_page(trace: Trace) -> float:
+    """Cache lines that the program uses of a page, 1 to 64; 64 if its tracer did not see pages again.
+
+    Of lines one half of the chunks saw a, the other b, both c: there are a b / c, seen or not (Lincoln and
+    Petersen's index); of pages, the same.
+    """
+    pages, pages_again, lines, lines_again = trace.facts.get("lines", (0, 0, 0, 0))
+    if pages_again < SEEN_AGAIN or not lines_again:
+        return PAGE_LINES
+    every = (lines + lines_again) ** 2 / lines_again
+    return float(min(max(every / ((pages + pages_again) ** 2 / pages_again), lines / pages), PAGE_LINES))
 
 
 # Lines that a walk to a random page reads beyond L1D: leaf entry and page directory; in a VM those of both

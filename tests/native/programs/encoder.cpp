@@ -3,6 +3,7 @@
 
 #include "../../../pintool/crc32.h"
 #include "../../../pintool/encode.h"
+#include "../../../pintool/lines.h"
 #include "../../../pintool/strip.h"
 
 extern "C" size_t encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
@@ -34,6 +35,17 @@ extern "C" size_t strip(const uint64_t *accesses, size_t n, uint32_t room, int w
     return done;
 }
 
+// Accesses, chunk << 48 | address, to the four numbers of the header.
+extern "C" void lines(const uint64_t *accesses, size_t n, uint32_t *counts) {
+    ptt_page_lines *table = new ptt_page_lines[PTT_LINE_PLACES]();
+    for (size_t i = 0; i < n; i++) {
+        uint64_t address = accesses[i] << 16 >> 16;
+        if (ptt_is_sampled(address >> 12)) ptt_use_line(table, address, ptt_half((uint32_t)(accesses[i] >> 48)));
+    }
+    ptt_count_lines(table, counts);
+    delete[] table;
+}
+
 extern "C" const ptt_array reach[] = PTT_REACH;
 extern "C" const size_t reaches = sizeof reach / sizeof reach[0];
 
@@ -57,7 +69,7 @@ extern "C" const field header_fields[] = {
     {FIELD(ptt_header, records)},  {FIELD(ptt_header, accesses)},     {FIELD(ptt_header, dropped)},
     {FIELD(ptt_header, guest_base)}, {FIELD(ptt_header, arch)},       {FIELD(ptt_header, tracer)},
     {FIELD(ptt_header, command)},  {FIELD(ptt_header, rules)},        {FIELD(ptt_header, lost_threads)},
-    {FIELD(ptt_header, unused)},   {FIELD(ptt_header, stripped)},     {FIELD(ptt_header, more)},
+    {FIELD(ptt_header, lines)},    {FIELD(ptt_header, unused)},   {FIELD(ptt_header, stripped)},     {FIELD(ptt_header, more)},
     {nullptr, sizeof(ptt_header), 0}};
 extern "C" const field frame_fields[] = {
     {FIELD(ptt_frame, magic)}, {FIELD(ptt_frame, crc)},      {FIELD(ptt_frame, bytes)},

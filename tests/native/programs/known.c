@@ -35,6 +35,16 @@ __attribute__((noinline)) static void touch(volatile char *base) {
     (void)*(volatile uint64_t *)(base + 4096 - 4);
 }
 
+/* Pages many times over, of each its first so many lines. */
+static void lines(int pages, int n) {
+    char *base = map(pages);
+    PTT_ROI_BEGIN();
+    for (int times = 0; times < 8; times++)
+        for (int i = 0; i < pages; i++)
+            for (int k = 0; k < n; k++) page(base, i)[8 * k] = 1;
+    PTT_ROI_END();
+}
+
 static void memory_calls(void) {
     char *a = map(8), *b;
     printf("%p\n", (void *)a);
@@ -117,6 +127,8 @@ int main(int argc, char **argv) {
         PTT_ROI_END();
         roi_ends();
         page(base, PAGES - 1)[1] = 1;
+    } else if (!strcmp(mode, "lines")) {
+        lines(atoi(argv[2]), atoi(argv[3]));
     } else if (!strcmp(mode, "memory")) {
         memory_calls();
     } else if (!strcmp(mode, "threads")) {
