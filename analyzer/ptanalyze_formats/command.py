@@ -32,7 +32,6 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=pt.options.words_or_files(*FORMATS),
 )
 @pt.options.new_capture_option("SOURCE.capture")
 @click.option(

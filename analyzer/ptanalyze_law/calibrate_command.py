@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from .predict import Prediction
 
-REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 LONG = 100.0  # seconds: a tenth of one is precise enough
 COEFFICIENTS = {
     "exposed": "e: share of walk cycles that the program waits for",
@@ -41,7 +40,6 @@ COEFFICIENTS = {
 )
 @click.option(
     "--placement",
-    shell_complete=pt.options.words_or_files(*REMOTE),
     help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; "
     "or shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
 )
@@ -80,7 +78,6 @@ COEFFICIENTS = {
     "placements",
     metavar="PLACEMENT",
     multiple=True,
-    shell_complete=pt.options.words_or_files("LL", *REMOTE),
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
     "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. Default: all with local data, or with "
     "--walk-cycles none.",

@@ -17,11 +17,6 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     return None if text is None else whole_pages(text, parameter.opts[0])
 
 
-def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Words for the shell's completion; what begins one is written on by hand."""
-    return lambda context, parameter, incomplete: [word for word in words if word.startswith(incomplete)]
-
-
 HELP = {
     "size": "Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph.",
     "nodes": "Number of the host's NUMA nodes.",
@@ -61,16 +56,6 @@ HELP = {
     "and the pace of NUMA balancing are 1/N of the machine's.",
     "seed": "Seed of the random numbers; equal options and seed give equal bytes.",
 }
-WORDS = {  # for the shell's completion; what begins one is written on by hand
-    "guest": "native visible oblivious",
-    "placement": "first-touch interleave bind:",
-    "host_placement": "first-touch interleave bind:",
-    "threads_to_nodes": "round-robin block",
-    "mapped_by": "main threads",
-    "init": "parallel single",
-    "pattern": "uniform zipf: sequential once pr:kron cc:kron bc:kron pr:uni cc:uni bc:uni btree anneal",
-    "sharing": "shared private",
-}
 METAVARS = {"move": "T:A:B", "move_data": "T:RATE"}
 SIZES = ("size", "node_memory")
 
@@ -86,8 +71,6 @@ def parameters(command: Callable[..., Any]) -> Callable[..., Any]:
             more = {"callback": size}
         elif kind is bool:
             option, more = f"{option}/--no-{option[2:]}", {}
-        if name in WORDS:
-            more["shell_complete"] = one_of(*WORDS[name].split())
         shown = field.default is not None
         command = click.option(option, default=field.default, show_default=shown, help=HELP[name], **more)(
             command

@@ -51,13 +51,6 @@ def items(names: Iterable[str], incomplete: str, others: str = "") -> list[Compl
     return [*begun, CompletionItem(incomplete, type=others)] if others else begun
 
 
-def words_or_files(*choices: str) -> Offer:
-    def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return items(choices, incomplete, "file")
-
-    return offer
-
-
 def captures(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Bundled samples and directories."""
     from ..core.errors import bundled
