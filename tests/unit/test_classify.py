@@ -13,12 +13,15 @@ from test_walker import every_touch_walks
 import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
+from ptanalyze.analysis.classify import remote_by_first_touch
 from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show.classify import jointly, sentence
 from ptanalyze.world.address_space import address_space
+from ptanalyze_synth.capture import synth
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces
 
 # Classification against the naive translation of every page, and in closed form.
@@ -198,6 +201,24 @@ def test_the_first_line_names_its_basis(nodes, basis, remote):
     counts[:, :, -1] = 0
     line = sentence(Classification("leaf", True, ("all",), (0, 1), nodes, counts, {}))
     assert line.numbers["basis"].code == basis and line.numbers["remote"] == remote
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables_first(tmp_path, threads):
+    capture = synth(tmp_path / "c", "64M", threads=threads, accesses=4000)
+    setup = Setup.of(machine="vmitosis-cascade-lake")
+    scenario = setup.scenario(capture.snapshot, capture.trace, None)
+    stream, placement, first, remote = scenario.stream, scenario.placement, {}, 0
+    for chunk, (begin, end) in enumerate(pairwise(stream.offset.tolist())):
+        node = int(placement.cpu_node[placement.chunk_cpu[chunk]])
+        for region in (stream.page[begin:end] >> np.uint64(9)).tolist():
+            remote += first.setdefault(region, node) != node
+    found = remote_by_first_touch(capture, setup)
+    assert found == pytest.approx(remote / len(stream), abs=1e-9) and (found > 0) == (threads > 1)
+    line = sentence(
+        Classification("walks", True, ("all",), (0, 1), (0,), np.full((1, 2, 2, 1), 4), {}), found
+    )
+    assert line.numbers["both"].code == "first-touch"
 
 
 @pytest.mark.twin

@@ -32,6 +32,7 @@ from .setup import (
     provenance_of,
     setup_of,
 )
+from .whatif import replay
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..world.scenario import Scenario
 
 
+FIRST_TOUCH = "first-touch"
 TRACED = ("walks", "samples")  # weights that need a trace
 GROUPS = {  # weight: by what it can be grouped
     "leaf": ("all", "vma", "process"),
@@ -151,6 +153,13 @@ def walk_locality(
     scenario = from_the_beginning(setup).scenario(capture.snapshot, trace, cache)
     classes = classify_walks(scenario.space, scenario.stream, scenario.placement, scenario.trace, by)
     return replace(classes, weight=weight), scenario.placement.how
+
+
+def remote_by_first_touch(capture: Capture, setup: Setup) -> float:
+    """Share of the trace's walks that would read a remote leaf entry, had first touch placed the tables."""
+    results = replay(capture, FIRST_TOUCH, replace(setup, cold=True)).results
+    (local,) = (one.row()["leaf_LL_share"] for one in results if one.policy == FIRST_TOUCH)
+    return 1 - float(local)
 
 
 def fragmentation(

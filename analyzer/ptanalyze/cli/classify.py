@@ -57,7 +57,7 @@ def command(
       ptanalyze classify postgres --by process
       ptanalyze classify db --by page
     """
-    from ..analysis.classify import classified, weight_of
+    from ..analysis.classify import classified, remote_by_first_touch, weight_of
     from ..analysis.setup import Setup, counted, heated, others
     from ..core.columns import Section
     from ..show.classify import as_record, title, view
@@ -79,6 +79,8 @@ def command(
         for weight in weights:
             classes, how = classified(opened, weight, by, setup)
             found.append((classes, title(weight, how)))
+        alone = by == "all" and classes.native and len(classes.nodes) == 1 < len(classes.sockets)
+        by_touch = remote_by_first_touch(opened, setup) if alone and classes.weight == "walks" else None
 
     def of_which(weight: str) -> str:
         if by == "process":
@@ -90,7 +92,9 @@ def command(
         whose = [f"Note: {one}." for one in dict.fromkeys(map(of_which, weights)) if one]
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
-        yield from view(found, by, steps(capture, {"what another placement gains": "advise", **finer}))
+        yield from view(
+            found, by, steps(capture, {"what another placement gains": "advise", **finer}), by_touch
+        )
 
     def table() -> DataFrame:
         from ..analysis.frames import classes_frame

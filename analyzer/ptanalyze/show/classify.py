@@ -34,14 +34,18 @@ def title(weight: str, how: Mapping[str, str]) -> str:
 
 
 def view(
-    found: Sequence[tuple[Classification, str]], by: str = "all", further: Section | None = None
+    found: Sequence[tuple[Classification, str]],
+    by: str = "all",
+    further: Section | None = None,
+    first_touch: float | None = None,
 ) -> Iterator[Section]:
     """A sentence, a table, what was not counted, and what to type next.
 
-    found  (Classification, its title) of each weight; by: as of classify
+    found        (Classification, its title) of each weight; by: as of classify
+    first_touch  share of the walks that would be remote by first touch; None: not known
     """
     counted = [(classes, named) for classes, named in found if classes.by_class().any()]
-    first = [str(sentence(counted[-1][0])), ""] if counted else []
+    first = [str(sentence(counted[-1][0], first_touch)), ""] if counted else []
     yield Section(lines=[*(line for classes, _ in found for line in caution(classes)), *first])
     if by == "all" and counted:
         rows = [row for classes, _ in counted for row in rows_of(classes, "counted", UNITS[classes.weight])]
@@ -61,19 +65,21 @@ def view(
         yield further
 
 
-def sentence(classes: Classification) -> Message:
+def sentence(classes: Classification, first_touch: float | None = None) -> Message:
     """The share of what was counted that has a remote leaf entry, and where the page tables are."""
     counts = classes.by_class().sum(axis=(0, 1))
     remote, total, alone = int(counts[1:].sum()), int(counts.sum()), len(classes.nodes) == 1
     if alone and not remote:
         return message("classify", "single")
-    both = not classes.native and remote
+    both, share = ("none", 0.0) if first_touch is None else ("first-touch", first_touch)
+    if not classes.native and remote:
+        both, share = "dimensions", counts[3] / total
     return message(
         "classify",
         classes.weight,
         basis=message("basis", "one-node" if alone else "nodes"),
         remote=percent(remote / total),
-        both=message("both", "dimensions" if both else "none", share=both and percent(counts[3] / total)),
+        both=message("both", both, share=percent(share)),
         gain=message("both", "none" if remote else "all-local"),
     )
 
