@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import ptanalyze as pt
@@ -17,6 +18,7 @@ from .far_tables import count_of
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
+LOOKS, LOOK = 20, 0.005  # times that a figure is read, seconds apart
 FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 
 
@@ -34,6 +36,16 @@ class Meter:
         time.sleep(seconds)
         later, effort_later = self.read()
         return (later - work) / (effort_later - effort) if effort_later > effort and later > work else None
+
+
+def window_of(meter: Meter) -> float:
+    """Seconds of a window: half a second for a figure that grows in half of LOOKS, about 50 times in that
+    half second; else one."""
+    seen = [meter.read()[0]]
+    for _ in range(LOOKS):
+        time.sleep(LOOK)
+        seen.append(meter.read()[0])
+    return 0.5 if sum(later > one for one, later in pairwise(seen)) >= LOOKS / 2 else 1.0
 
 
 def cpu_seconds(pid: int) -> float:

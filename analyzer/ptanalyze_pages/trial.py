@@ -21,11 +21,12 @@ from ptanalyze_host.node_latency import cpu_model
 
 from .blocks import HUGE, Blocks, must_be_root, to_undo, undone
 from .far_tables import NODES, begun, largest, wait
-from .figure import Meter, cpu_seconds, meter_of, must_work
+from .figure import Meter, cpu_seconds, meter_of, must_work, window_of
 
 SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
 STILL = 5  # windows without growth, and as many as with it: the figure is too coarse for them
+WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 LEFT = 0.1  # of the CPU time: less varies by as much from run to run
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
@@ -79,15 +80,16 @@ class How(NamedTuple):
 
     least      share of a block's pages that are in use, for it to be changed
     memory     bytes that holes may take; pause: seconds between two blocks
-    seconds    of a window; limit: of all; precision: relative range of the gain at which it ends before
+    seconds    of a window, 0: window_of; limit: of all, 0: WINDOWS of them; precision: relative range of the
+               gain at which it ends before
     say        takes lines for people; run_as: Popen's arguments for a command, as of pt.live.as_typed
     """
 
     least: float = 0.9
     memory: int = 256 << 20
     pause: float = 0.0
-    seconds: float = 1.0
-    limit: float = 60.0
+    seconds: float = 0.0
+    limit: float = 0.0
     precision: float = 0.01
     say: Callable[[str], None] = lambda line: None
     run_as: Mapping[str, Any] = MappingProxyType({})
@@ -161,8 +163,10 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(
             f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {were:,} of them huge; it is never stopped"
         )
-        must_work(pid, how.seconds)
+        must_work(pid, how.seconds or 1.0)
         meter = meter_of(stack, pid, figure)
+        seconds = how.seconds or window_of(meter)
+        how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds)
         done = Measured(meter.name, blocks=blocks)
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
@@ -170,7 +174,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
             with undone(blocks):
                 windows(blocks, meter, done, how)
                 blocks.restore()
-                several(blocks, meter, done, "again", how.seconds, 3 * how.seconds)
+                several(blocks, meter, done, "again", how.seconds, AGAIN * (SETTLE + how.seconds))
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
             so_far = f" ({done.gain[1]:.2f}x so far)" if done.gain else ""
@@ -213,10 +217,11 @@ def several(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: f
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns."""
     began, rates = time.monotonic(), done.rates
+    end = began + how.limit - AGAIN * (SETTLE + how.seconds)
     each, pair = how.limit / 6, 2 * (SETTLE + how.seconds)
     how.say(
         f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.0f} s, done in about "
-        f"{how.limit + 3 * how.seconds:.0f} s"
+        f"{how.limit:.0f} s"
     )
     several(blocks, meter, done, "found", how.seconds, each)
     how.say(f"making {len(blocks.address):,} blocks huge, and small again")
@@ -225,7 +230,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how.seconds, each)
     done.ended = f"the time is up (--time {how.limit:g}s)"
-    while not rates["huge"] or time.monotonic() < began + how.limit:
+    while not rates["huge"] or time.monotonic() < end:
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
         blocks.split(blocks.all())

@@ -83,7 +83,7 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     "--for",
     "seconds",
     type=pt.options.duration,
-    help="Length of each measurement. Default: 10s, with --pages 1s.",
+    help="Length of each measurement. Default: 10s; with --pages 500ms, or 1s for a coarse figure.",
 )
 @click.option(
     "--pairs", type=click.IntRange(1, 100), default=PAIRS, show_default=True, help="Pairs of measurements."
@@ -97,9 +97,7 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     "--time",
     "limit",
     type=pt.options.duration,
-    default="60s",
-    show_default=True,
-    help="With --pages: time for all measurements.",
+    help="With --pages: time for all measurements. Default: 60 times --for, 30s or 60s.",
 )
 @click.option(
     "--precision",
@@ -129,7 +127,7 @@ def command(
     seconds: float | None,
     pairs: int,
     pages: bool,
-    limit: float,
+    limit: float | None,
     precision: float,
     least: int,
     memory: int,
@@ -165,7 +163,14 @@ def command(
 
     if pages:
         how = trial.How(
-            least / 100, memory, pause / 1000, seconds or 1.0, limit, precision / 100, say, pt.live.as_typed()
+            least / 100,
+            memory,
+            pause / 1000,
+            seconds or 0.0,
+            limit or 0.0,
+            precision / 100,
+            say,
+            pt.live.as_typed(),
         )
         with ExitStack() as stack:
             running = pid

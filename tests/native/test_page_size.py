@@ -364,6 +364,13 @@ def test_meter_that_stands_still_has_no_rate():
     assert [meter.rate(0) for _ in range(3)] == [None, None, 2.0]
 
 
+@pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (1000, 1.0)])
+def test_windows_are_short_where_the_figure_grows_often(monkeypatch, every, seconds):
+    monkeypatch.setattr(figure, "LOOK", 0)
+    work = iter(range(100))
+    assert figure.window_of(figure.Meter("", lambda: (next(work) // every, 1))) == seconds
+
+
 def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
     class Slow:
         def rate(self, seconds):
@@ -530,7 +537,7 @@ def test_advice_on_a_dump_of_a_process_that_still_runs_names_the_trial(program, 
         assert run(["advise", str(tmp_path / "c")]) == 0
         assert f"trial --pages -p {one.pid}" in capsys.readouterr().out
     assert not pt.live.still_runs(facts)
-    assert run(["advise", str(tmp_path / "c")]) == 0 and "--pages" not in capsys.readouterr().out
+    assert run(["advise", str(tmp_path / "c")]) == 0 and f"-p {one.pid}" not in capsys.readouterr().out
 
 
 def test_what_cannot_be_changed_is_one_line(program, monkeypatch, capsys):
