@@ -77,8 +77,8 @@ def command(
     seconds: float | None,
     output: pt.options.Output,
 ) -> None:
-    """List the processes and VMs of this host, or those that are called WHOM or have that PID, by remote page
-    tables, most first, then by the CPU time that they took in this second.
+    """List the processes and VMs of this host, or those whose name or PID is WHOM: those with the most remote
+    page tables first, then those that used the most CPU time within a second.
 
     eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is that of walks,
     assuming that every leaf table is walked equally often and that threads stay on the nodes where they last

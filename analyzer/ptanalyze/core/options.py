@@ -40,9 +40,9 @@ class Options:
     machine: str | os.PathLike[str] | Machine = option(
         DEFAULT_MACHINE,
         "-m --machine",
-        "Machine model: a name that `ptanalyze machines` lists, or a TOML file. Default: host.toml where "
-        f"that is here, else of a capture of this host its own, not measured, else {DEFAULT_MACHINE}; of a "
-        f"bundled sample always {DEFAULT_MACHINE}.",
+        "Machine model: a name that `ptanalyze machines` lists, or a TOML file. Default: host.toml if it "
+        "is in this directory, else, for a capture of this host, the host's own (not measured), else "
+        f"{DEFAULT_MACHINE}, as always for bundled samples.",
         offers="machines",
         typed=None,
         python="Or a Machine; in Python neither host.toml nor the host's own",
@@ -75,17 +75,22 @@ class Options:
     cold: bool = option(
         False,
         "--cold",
-        "Count the run as traced instead of its steady state: caches start empty, and all copies made by "
-        "a policy, before the first access or later, count.",
+        "Count the run as traced, not its steady state: caches start empty, and all copies that a policy "
+        "makes count, before the first access or later.",
     )
     begin: str = option(
         "",
         "--from",
-        "Count the steady state from there on: a share of the accesses (40%), a time (2.5s) or a number "
+        "Count the steady state from this place on: a share of the accesses (40%), a time (2.5s) or a number "
         "of accesses. Default: the region that was marked, else all.",
         metavar="PLACE",
     )
-    end: str = option("", "--to", "Leave out what follows, as of --from. Default: nothing.", metavar="PLACE")
+    end: str = option(
+        "",
+        "--to",
+        "Leave out what follows this place, written like --from. Default: nothing.",
+        metavar="PLACE",
+    )
     contended: bool = option(False, "--contended", "Use loaded instead of idle DRAM latencies.")
     stands_for: Any = option(
         None,
