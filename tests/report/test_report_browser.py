@@ -7,6 +7,7 @@ import pytest
 import ptanalyze
 from captures import HARM, hostile_copy
 from ptanalyze.core.errors import bundled
+from ptanalyze.show.style import SIZE as POINTS
 
 NAME = "$x_{ \x1b[31m\u202e$<b onclick=x>"
 SIZE = (1280, 900)
@@ -178,3 +179,11 @@ def test_on_a_phone_the_verdict_is_first_and_no_word_of_it_is_broken(windows, sa
     assert list(bottoms.values()) == sorted(bottoms.values()) and bottoms[".verdict"] < PHONE[1]
     assert windows.execute_script(BROKEN, ".verdict, .evidence > p") == []
     assert windows.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize("size", [FIRST_SCREEN, PHONE])
+def test_texts_of_plots_are_at_least_eleven_pixels_high(windows, sample_page, size):
+    seen(windows, sample_page, size)
+    drawn = "one => one.getBoundingClientRect().width / one.getAttribute('width')"
+    scales = windows.execute_script(f"return [...document.querySelectorAll('figure img')].map({drawn})")
+    assert len(scales) > 2 and min(scales) * POINTS * 96 / 72 >= 11
