@@ -670,20 +670,6 @@ def test_a_mask_or_nodes_that_mean_nothing_are_named_with_their_value(mask, node
     assert "\n" not in str(caught.value)
 
 
-def test_of_a_mask_of_leaf_tables_the_tables_above_are_copied_too():
-    process = case(build_snapshot([(HEAP, 1)], nodes=2), build_trace([(0, [HEAP]), (1, [HEAP])]), 2)
-    counted = []
-    for levels in [(1,), (1, 2, 3, 4)]:
-        side = guest_part(
-            lambda scenario, params, levels=levels: masked(
-                scenario, np.isin(scenario.space.tables.level, levels), [0, 1]
-            )
-        )
-        counted.append(run(process, Policy("some", "some", guest=side, source="a test")).counters)
-    for some, every in zip(*counted, strict=True):
-        np.testing.assert_array_equal(some, every)
-
-
 class Moving(naive.Fixed):
     """leaf-moves: before the Nth remote walk its leaf table goes where the walk is from."""
 
