@@ -87,11 +87,16 @@ def answers() -> type[DataFrame]:
 
 def shown(table: DataFrame) -> DataFrame:
     """Policies, their speed-ups, and MiB at their peak beyond the baseline's."""
-    total = table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
+    total = peak_bytes(table)
     more = (total - total[table["policy"] == table["baseline"]].head(1).sum()) / 2**20
     named = ["policy", "params"] if table["policy"].duplicated().any() else ["policy"]
     ends = ["speedup", "speedup_low", "speedup_high"] if table["speedup"].notna().any() else ["walk_cycles"]
     return table[[*named, *ends, *table.columns.intersection(["over"])]].assign(memory_mib=more).round(3)
+
+
+def peak_bytes(table: DataFrame) -> Any:
+    """Result.peak_bytes of each row of whatif_frame."""
+    return table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:

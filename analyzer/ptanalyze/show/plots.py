@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from pandas import DataFrame, Series, isna, to_numeric
 
+from ..analysis.frames import peak_bytes
 from ..core import interval
 from ..core.columns import ASSUMED, CACHED, COLD, message
 from ..core.errors import UsageError, show_duration, size_as_read
@@ -64,7 +65,7 @@ def gains(table: DataFrame) -> DataFrame:
     style.must_have(len(table) and table["walks"].max(), "no walks", "lengthen the trace")
     table = table.drop_duplicates(["policy", "params"])
     base = table[table["policy"] == table["baseline"]].iloc[0]
-    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
+    total = peak_bytes(table)
     rows = DataFrame({"label": style.policy_labels(table), "bytes": total - total[base.name]})
     if timed(table):
         ends = {"low": table["speedup_low"], "value": table["speedup"], "high": table["speedup_high"]}
