@@ -123,6 +123,7 @@ def test_a_core_that_hides_as_much_of_each_walk_is_inside(outside, hidden, far, 
         for one, n in ((300, 10**6), (200 + far / 5000, 10**6), (walk, few))
     )
     saved = 300 * 10**6 - few * walk
+    assume(1 - huge / took <= saved / (300 * 10**6))  # else it is refused: not the program that was tried
     assume(took > 1.051 * huge and saved > 0.31 * 300 * 10**6 and took - huge >= 0.5 * threads * saved)
     remote, run = round(few * longer), {"cpus": 3}
     if timed:
