@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naive.law import walk_cycles
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -424,18 +423,6 @@ def test_the_share_with_huge_pages_is_the_mean_of_the_published_programs():
     assert min(means.values()) < 0.05 and max(means.values()) > 0.5
 
 
-def test_the_law_with_the_calibrated_shares_gives_the_measured_run():
-    remote = at("RR", e=0.7, f=0.9)
-    found = calibrate_runs(LL, remote, "RR", common=COMMON)
-    e, f, k = found.exposed.middle, found.dram_share.middle, found.remote_stretch.middle
-    halves = f * LL.walk / 2
-    outside = outside_cycles(LL.cycles, e * LL.walk)
-    walks = walk_cycles(LL.gpt, LL.ept, halves / LL.gpt, halves / LL.ept, k, k)
-    again = run_cycles(outside, e * walks)
-    assert again == pytest.approx(remote.cycles)
-    assert msgspec.to_builtins(found)["placement"] == "RR"
-
-
 IDLE_RR = (
     "RR: walk cycles of there.csv are 3.2 times those of here.csv: an idle remote node makes them at most"
 )
@@ -576,12 +563,6 @@ def test_the_scale_of_the_trace_does_not_matter(local, remote, cached):
         ideal = read(times * (local + remote), 0, times * cached)
         found.append(prices(base, ideal, calibration=NATIVE)[1].speedup.middle)
     assert found[0] == pytest.approx(found[1])
-
-
-def test_each_dimension_grows_by_its_own_counter():
-    two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11))
-    [base] = cycles(read(1000, 0, host=500), calibration=two)  # its host reads are remote
-    assert base == pytest.approx(1e12 + 0.6 * 2e11)
 
 
 def test_threads_that_share_a_walker_gain_more_than_their_walk_cycles():

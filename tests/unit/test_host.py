@@ -43,13 +43,6 @@ def surveyed(**fields):
     return survey.Surveyed(**(known | fields))
 
 
-def test_half_the_walks_are_remote_where_threads_run_evenly_on_two_nodes():
-    assert surveyed().remote_share == pytest.approx(0.5)
-    assert surveyed(runs={1: 1.0}).remote_share == pytest.approx(0.75)
-    assert surveyed(runs={1: 1.0}).upper_remote_share == 1
-    assert surveyed(runs={1: 1.0}).remote_bytes == 3 * 4096
-
-
 @given(NODES, NODES)
 def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
     total = sum(ticks.values())

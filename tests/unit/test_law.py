@@ -18,10 +18,8 @@ from ptanalyze.cost.law import CONTENDED, LOCAL, REMOTE, placement
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze_law.calibrate import calibrate_runs
 from ptanalyze_law.closed_forms import (
-    exposed_share,
     most_sharing,
     run_cycles,
-    sharing,
     waited_cycles,
     waiting_of,
 )
@@ -240,20 +238,6 @@ def runs(draw, native):
     return Run(cycles, gpt, ept, draw(numbers), cpus, draw(numbers), huge)
 
 
-def test_walks_of_next_to_no_time_that_remote_tables_make_no_longer_wait_for_nothing():
-    run = Run(1.0, 1e-9, 0.0)
-    assert (
-        predict_placement(calibrate_runs(run, Run(1.0, None, 0.0), "LP", at="RP", native=True), "LP").middle
-        == 1
-    )
-
-
-def test_a_share_of_dram_near_the_smallest_is_no_crash():
-    local, remote = Run(1.0, 1e-9, 1e-9), Run(2.0)
-    found = calibrate_runs(local, remote, "LR")
-    assert predict_placement(found, "LR").middle == pytest.approx(2)
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.booleans())
 def test_any_runs_give_finite_intervals_or_a_line(data, native):
@@ -302,16 +286,6 @@ def law(nw, e, gpt, ept, f_g, f_e, k_g, k_e, s=0.0):
     return run_cycles(nw, e * walk_cycles(gpt, ept, f_g, f_e, k_g, k_e), s)
 
 
-def test_two_threads_of_a_core_wait_for_each_others_walks():
-    """Mean value analysis by hand: one server, two customers, one unit of thought and one of service."""
-    alone = 1 + 1  # a cycle of one customer
-    busy = 1 / alone  # of the time
-    assert run_cycles(1, 1, 1) == 1 + 1 * (1 + busy) == 2.5
-    assert run_cycles(1, 1, 0) == 2 and run_cycles(1, 1, 0.5) == 2.25
-    assert run_cycles(0, 3, 1) == 6  # nothing but walks: one of two threads waits at any time
-    assert run_cycles(5, 0, 1) == 5
-
-
 def test_a_simulated_walker_with_two_threads_loses_what_the_closed_form_says():
     """An event at a time: exponential thinking and walking, first come first served."""
     import heapq
@@ -346,13 +320,6 @@ def test_a_further_cycle_of_waiting_loses_between_one_and_two(outside, waited, s
     assert found == pytest.approx(lost, rel=1e-3) and 1 <= lost <= 2
 
 
-@given(st.floats(0.1, 1.0), st.floats(1.5, 30.0), st.floats(1.1, 3.0))
-def test_two_runs_give_back_how_much_of_the_time_a_walker_is_shared(s, outside, more):
-    local = Run(run_cycles(outside, 1, s), 1.0, 0.0)
-    remote = Run(run_cycles(outside, more, s), more, 0.0)
-    assert sharing(local, remote) == pytest.approx(s, abs=1e-6)
-
-
 @given(cycles, st.floats(0.01, 0.99))
 def test_sharing_ends_where_the_run_holds_no_more_waiting(whole, part):
     s = min(most_sharing(whole, part * whole), 1.0)
@@ -365,15 +332,6 @@ def test_waiting_for_dram_is_the_law_less_the_local_run(nw, e, gpt, ept, f_g, f_
     part = f_g * gpt / (f_g * gpt + f_e * ept)
     added = law(nw, e, gpt, ept, f_g, f_e, k_g, k_e) - law(nw, e, gpt, ept, f_g, f_e, 1, 1)
     assert waiting * waiting_of(part, k_g, k_e) == pytest.approx(added, rel=1e-9, abs=1e-6)
-
-
-@given(cycles, shares, cycles, cycles, shares, shares, st.floats(1.1, 5.0))
-def test_two_runs_give_back_the_share_that_is_exposed(nw, e, gpt, ept, f_g, f_e, k):
-    local = Run(law(nw, e, gpt, ept, f_g, f_e, 1, 1), gpt, ept)
-    stretched = gpt * (1 + f_g * (k - 1)), ept * (1 + f_e * (k - 1))
-    remote = Run(law(nw, e, gpt, ept, f_g, f_e, k, k), *stretched)
-    added = remote.cycles - local.cycles
-    assert exposed_share(local, remote) == pytest.approx(e, rel=1e-9 + 1e-9 * local.cycles / added)
 
 
 @given(intervals(shares), intervals(stretches))
@@ -400,15 +358,6 @@ def test_an_interval_of_corners_holds_all_that_lies_between(e, f, k, a, b, c):
     assert found.low <= found.middle <= found.high
     assert found.low - 1e-9 <= value <= found.high + 1e-9
     assert found.middle == slowdown(e.middle, f.middle, k.middle)
-
-
-@given(cycles, shares, shares, stretches, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_the_law_grows_with_each_of_its_unknowns(gpt, e, f, k, s, more):
-    base = law(5, e, gpt, 7, f, f, k, k, s) * (1 - 1e-12)
-    assert law(5, e + more, gpt, 7, f, f, k, k, s) >= base
-    assert law(5, e, gpt, 7, f + more, f, k, k, s) >= base
-    assert law(5, e, gpt, 7, f, f, k, k + more, s) >= base
-    assert law(5, e, gpt, 7, f, f, k, k, s + more) >= base
 
 
 STATES = {"L": LOCAL, "R": REMOTE, "C": CONTENDED, "-": None}
