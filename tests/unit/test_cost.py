@@ -127,15 +127,6 @@ def test_linux_interrupts_every_spinning_cpu_hydra_only_those_of_the_callers_soc
 
 
 @pytest.mark.twin
-def test_each_further_cpu_makes_a_call_slower_and_one_of_another_socket_more_so():
-    one, near, far = (
-        looped(Event.MPROTECT, "linux", local=local, remote=remote)["mprotect"].ns
-        for local, remote in ((1, 1), (8, 1), (1, 2))
-    )
-    assert one < near < far
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("call", "policy", "threads", "published", "off"),
     [  # off: relative error, of the rows marked fitted no more than rounding
@@ -403,13 +394,6 @@ def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
     made, _ = made_and_run(scenario, "linux")
     assert cells(made[MADE]) == {("munmap", 0): 2}
     assert cells(made[FLUSHES]) == cells(made[SHOOTDOWNS]) == {("munmap", 0): 1}
-
-
-@pytest.mark.twin
-def test_who_is_alone_interrupts_nobody():
-    scenario = unmapping([(2, 1, Event.THREAD_EXIT, (), 0), (2, 0, Event.MUNMAP, (HEAP, PAGE), 0)])
-    made, _ = made_and_run(scenario, "linux")
-    assert (cells(made[FLUSHES]), cells(made[SHOOTDOWNS])) == ({("munmap", 0): 1}, {})
 
 
 # Prices: closed forms of the additive law, and its intervals.

@@ -235,12 +235,6 @@ def test_walks_over_huge_pages_read_what_the_naive_walker_reads(snapshot, data, 
     assert_as_naive(shaped.snapshot, trace, machine, 1000)
 
 
-@given(st.integers(0, 1 << 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 9))
-def test_what_stays_small_at_one_fragmentation_does_at_every_higher_one(base, low, high, seed):
-    low, high = sorted((low, high))
-    assert stays_small(base, high, seed, 0) or not stays_small(base, low, seed, 0)
-
-
 def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():
     snapshot = build_snapshot([Page(GIB + k * PAGE, 700 + k, protnone=True) for k in range(3)],
                               vmas=[(GIB, 2 * GIB, "")])  # fmt: skip

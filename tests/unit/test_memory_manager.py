@@ -14,7 +14,6 @@ from naive.replay import live_cpus
 from ptanalyze.analysis import replay
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
-from ptanalyze.kernels import FAULT
 from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
 from ptanalyze.policies import plan_for
 from ptanalyze.world import history, mm_events
@@ -45,24 +44,6 @@ def count(process, kind, name="hydra", **params):
 
 def pages(start, number):
     return [start + k * PAGE for k in range(number)]
-
-
-@pytest.mark.parametrize("name", ["linux", "first-touch", "mitosis", "hydra"])
-def test_a_buffer_moved_twice_keeps_pages_that_nobody_touched_in_between(name):
-    moves = [
-        mmap(0, 0, HEAP, 1024),
-        (1, 0, Event.MREMAP, (HEAP, 2 * REGION, 2 * REGION, 1), FAR),
-        (1, 0, Event.MREMAP, (FAR, 2 * REGION, 2 * REGION, 1), FARTHER),
-    ]
-    found = process(moves, [(0, pages(HEAP, 1024)), (0, pages(FARTHER, 1024))])
-    assert run(found, name).counters.events[:, FAULT].sum() == 1024
-
-
-def test_mprotect_to_the_protection_there_is_changes_nothing_and_interrupts_nobody():
-    same = [mmap(0, 0, HEAP, 8), (2, 0, Event.MPROTECT, (HEAP, 8 * PAGE, 3), 0)]
-    found = process(same, [(0, pages(HEAP, 8)), (1, pages(HEAP, 8))])
-    assert count(found, "pte_writes", "linux") == 8
-    assert count(found, "ipis", "linux") == 0
 
 
 @pytest.mark.parametrize(
@@ -112,16 +93,6 @@ def test_the_evaluated_kernel_filters_munmap_of_any_width_and_others_that_end_be
 ):
     assert (shot(event, "single"), shot(event, "munmap-all")) == (single, kernel)
     assert (shot(event, "off"), shot(event, "all")) == (1, 0)
-
-
-@pytest.mark.parametrize("touched", [pages(HEAP, 512), pages(HEAP + REGION, 4), [HEAP + REGION - PAGE]])
-def test_mprotect_over_two_leaf_tables_interrupts_the_sharers_of_the_only_one_it_changes(touched):
-    """Nodes 0 and 2 share it, node 1 runs beside them."""
-    happened = [mmap(0, 0, HEAP, 1024), (3, 0, Event.MPROTECT, (HEAP, 2 * REGION, 1), 0)]
-    found = process(happened, [(0, touched), (2, touched[:1]), (1, [0x1000])], 3)
-    ipis, saved = (count(found, kind, tlbflush="single") for kind in ("ipis", "ipis_saved"))
-    assert (ipis, saved) == (1, 1)
-    assert count(found, "ipis", tlbflush="munmap-all") == 2
 
 
 # Which byte ranges the kernel takes translations away from.

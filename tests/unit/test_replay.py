@@ -26,7 +26,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event, Scratch, pieces
 from ptanalyze.cost.counts import read_cycles, walk_cycles
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.kernels import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
+from ptanalyze.kernels import PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.contract import Policy
@@ -35,7 +35,7 @@ from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import Effort
 from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
+from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_machine
 
 pytestmark = pytest.mark.twin
 
@@ -752,27 +752,3 @@ def test_tables_that_are_emptied_and_moved_whole_are_as_the_twin_has_them(name, 
     assert_as_naive(process, name, {}, every_step=True)
     freed = sum(n for key, n in events(run(process, name).counters).items() if key[0] == "tables_freed")
     assert freed >= 3, "two emptied, and one unmapped"
-
-
-def test_a_huge_page_whose_protection_changed_piece_by_piece_before_the_region_was_mapped():
-    snapshot = build_snapshot([Page(HEAP, 512, 2)], vmas=[(HEAP - REGION, HEAP + 4 * REGION, "h")])
-    events = [
-        (0, 0, Event.MPROTECT, (HEAP, PAGE, 4), 0),
-        (0, 0, Event.MPROTECT, (HEAP, REGION, 4), 0),
-        (0, 0, Event.ROI_START, (), 0),
-    ]
-    assert_as_naive(case(snapshot, build_trace([(0, [HEAP])], events)), "hydra", {"prefetch": 0})
-
-
-def test_a_huge_page_across_vmas_that_met_before_the_region_was_mapped():
-    snapshot = build_snapshot([Page(HEAP, 512, 2)], vmas=[(HEAP - REGION, HEAP + 4 * REGION, "h")])
-    half = HEAP + 100 * PAGE
-    events = [
-        (0, 0, Event.MMAP, (0, half - (HEAP - REGION), 3, 0x22), HEAP - REGION),
-        (0, 1, Event.MMAP, (0, HEAP + 4 * REGION - half, 3, 0x22), half),
-        (0, 0, Event.ROI_START, (), 0),
-    ]
-    process = case(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])], events))
-    for name in ("linux", "hydra"):
-        assert_as_naive(process, name, {})
-        assert not run(process, name).counters.events[:, FAULT].any()

@@ -148,24 +148,6 @@ def test_an_empty_trace_counts_nothing_and_fails_nowhere():
 
 
 @pytest.mark.twin
-def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
-    found = ask(
-        process()[0], None, [("mitosis", {}), ("ideal", {}), ("interleave", {}), ("bind", {"node": 1})]
-    )
-    linux, mitosis, ideal, interleave, bind = found
-    assert linux.classes.sum() == 2 * len(PAGES)
-    assert (
-        linux.row()["leaf_LL_share"]
-        == interleave.row()["leaf_LL_share"]
-        == bind.row()["leaf_LL_share"]
-        == 0.5
-    )
-    assert mitosis.row()["leaf_LL_share"] == ideal.row()["leaf_LL_share"] == 1
-    assert mitosis.row()["pt_bytes"] == 2 * linux.row()["pt_bytes"]
-    assert all(r.speedup is None for r in found)
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
     with pytest.raises(UsageError, match=f"policy {name}: needs the order of accesses, so it needs a trace"):
@@ -234,16 +216,6 @@ def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(s
     assert {tuple(at.tolist()): int(found.classes[tuple(at)]) for at in np.argwhere(found.classes)} == classes
     assert found.walks == sum(classes.values())
     assert any(f"{left_out} mapped pages left out" in note for note in found.notes) == (left_out > 0)
-
-
-@pytest.mark.twin
-def test_a_page_the_host_does_not_map_is_left_out_and_said():
-    snapshot = build_snapshot([(HEAP, 5), (HEAP + PAGE, 6)], [])
-    leaf = np.flatnonzero(snapshot.guest.level == 1)[0]
-    snapshot.guest.entries[leaf, 1] = (1 << 51) | 0x67
-    found = ask_untraced(snapshot, [("ideal", {})])[-1]
-    assert found.walks == NODES
-    assert "1 mapped pages left out: guest leaf unmapped in the host" in found.notes
 
 
 # What is claimed without a trace: bounds in closed form, and nothing where the caches hold the entries.
