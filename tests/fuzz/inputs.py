@@ -9,13 +9,14 @@ import click
 
 from ptanalyze.analysis.ranking import memory_limit
 from ptanalyze.cli import ptanalyze
-from ptanalyze.cli.options import address, duration, pid, size
+from ptanalyze.cli.options import duration, pid, size
 from ptanalyze.cli.replay_options import configured, pair_of, split_names
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.law import placement
 from ptanalyze.policies import names as policy_names
 from ptanalyze.policies.registry import plan_for
+from ptanalyze_host.dump_command import address
 
 from .attempt import command, function
 from .changes import changed_text, hostile
