@@ -158,9 +158,6 @@ def test_worked_examples_are_what_validate_says():
     assert len(rows) > 20 and section("vmitosis", "Figure 1", rows) in page
 
 
-# The index of the manual: tasks that a reader looks for by name are there by that name.
-
-
 # What a release has to say: licences of all that it needs, and one version everywhere.
 
 

@@ -144,23 +144,6 @@ def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_loca
 
 
 @pytest.mark.twin
-def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
-    pages = [(GIB + k * KIB4, k) for k in range(512)]
-    snapshot = build_snapshot(pages, [])
-    snapshot.guest.entries[3, 7] = (1 << 51) | 0x67
-    result = classify_pages(address_space(snapshot, NOWHERE))
-    assert result.unresolved["guest leaf unmapped in the host"] == 1 and result.counts[0, 0].sum() == 511
-
-
-@pytest.mark.twin
-def test_numa_hint_entries_count_as_the_pages_they_map():
-    pages = [Page(GIB + k * KIB4, k, protnone=k % 2 == 0) for k in range(512)]
-    for host_pages in (None, []):
-        result = classify_pages(address_space(build_snapshot(pages, host_pages), NOWHERE))
-        assert result.counts[0, 0].sum() == 512
-
-
-@pytest.mark.twin
 @pytest.mark.parametrize("change", ["none", "absent", "hint", "outside"])
 @pytest.mark.parametrize("host", [0, 5 * 512], ids=["holes", "full"])
 def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_does(change, host):
@@ -179,16 +162,6 @@ def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_doe
     result = classify_pages(address_space(snapshot, NOWHERE))
     assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
     assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
-
-
-@pytest.mark.twin
-def test_the_tracers_own_memory_is_left_out():
-    vmas = [(GIB, GIB + KIB4, "heap"), (GIB + KIB4, GIB + 3 * KIB4, "qemu", True)]
-    snapshot = build_snapshot([(GIB + k * KIB4, k) for k in range(4)], vmas=vmas)
-    result = classify_pages(address_space(snapshot, NOWHERE), by="vma")
-    assert result.counts[:, 0].sum(axis=(1, 2)).tolist() == [1, 0, 1]
-    assert result.groups[0] == "40000000-40001000 heap"
-    assert result.tracers == 2
 
 
 @pytest.mark.parametrize(

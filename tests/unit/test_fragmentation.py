@@ -159,17 +159,6 @@ def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
     assert shaped.facts["unused_bytes_end"] == 0 and shaped.facts["reservations"] == 8
 
 
-@given(st.data())
-@settings(max_examples=20, deadline=None)
-def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
-    order = data.draw(st.permutations(range(40)))
-    blocks = data.draw(st.permutations(range(5)))
-    scenario = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
-    found = reserved(scenario)
-    assert frames_of(found.snapshot) == frames_of(scenario.snapshot)
-    assert found.counts["unused"] == 0
-
-
 def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
     vmas = [(GIB, GIB + 4 * KIB4, "/usr/bin/x"), (GIB + 4 * KIB4, 16 * GIB, "")]
     pages = [
@@ -309,12 +298,6 @@ def test_frames_the_host_does_not_map_are_unresolved_until_the_host_fills_them()
     found = measure(space_of(snapshot))
     assert found.unresolved.tolist() == [2] and found.mean() == 6 and found.mean(full=True) is None
     assert measure(space_of(snapshot), filled=True).mean() == 8
-
-
-def test_the_tracers_pages_do_not_count():
-    vmas = [(GIB, GIB + 3 * KIB4, "heap"), (GIB + 3 * KIB4, GIB + 5 * KIB4, "qemu", True)]
-    snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [], vmas=vmas)
-    assert measure(space_of(snapshot)).mean() == 6
 
 
 def test_a_native_capture_and_an_unknown_grouping_are_refused_with_the_way_out():

@@ -123,27 +123,20 @@ def write(tmp_path, old, new, text=GOOD):
         ("nodes = 2", "nodes = 65", "nodes = 65: must be at most 64"),
         ("nodes = 2", "nodes = 3", "latency.idle = 2 rows of [2]: must have 3 rows of 3 numbers"),
         ("nodes = 2", "nodes = 2.5", "nodes = 2.5: Expected `int`"),
-        ("nodes = 2", 'nodes = "two"', "nodes = 'two': Expected `int`"),
         ("nodes = 2\n", "", "nodes: missing"),
         ("nodes = 2", "nodes = 2\nnoods = 2", "noods: no such field"),
-        ("ghz = 2.4", "ghz = -2.4", "ghz = -2.4: must be at least"),
         ("ghz = 2.4", "ghz = nan", "ghz = nan: must be at least"),
         ("ghz = 2.4", "ghz = inf", "ghz = inf: must be at most 1,000"),
-        ("cpus_per_node = 20", "cpus_per_node = 0", "cpus_per_node = 0: must be at least 1"),
         ("l2 = { entries = 1536", "l2 = { entries = 1537", "tlb.l2.entries = 1537: must be a multiple of"),
         ("l2 = { entries = 1536, ways = 6 }", "l2 = { entries = 6, ways = 0 }", "tlb.l2.ways = 0: must be"),
         ("l2 = { entries = 1536", "l2 = { entris = 1536", "tlb.l2.entris: no such field"),
-        ("l2 = { entries = 1536", 'l2 = { entries = "x"', "tlb.l2.entries = 'x': Expected `int`"),
         ("pde = { entries = 32", "pde = { entries = -4", "walk_caches.pde.entries = -4: must be at least 1"),
         ("share = 0.5", "share = 1.5", "l1d.share = 1.5: must be at most 1"),
         ("cycles = 5.0", "cycles = -1.0", "l1d.cycles = -1.0: must be at least"),
         ("cycles = 12.0", "cycles = -1.0", "walk_caches.cycles = -1.0: must be at least 0"),
-        ("[85.0, 140.0]", "[85.0, -140.0]", "latency.idle[0][1] = -140.0: must be at least"),
-        ("[85.0, 140.0]", "[85.0, 0.0]", "latency.idle[0][1] = 0.0: must be at least"),
         ("[85.0, 140.0]", "[85.0, 1e-300]", "latency.idle[0][1] = 1e-300: must be at least"),
         ("ghz = 2.4", "ghz = 1e-308", "ghz = 1e-308: must be at least"),
         ("[85.0, 140.0]", "[85.0, 150.0]", "latency.idle[0][1] = 150.0: differs from [1][0], 140.0"),
-        ("[85.0, 140.0]", "[95.0, 90.0]", "latency.idle[0][1] = 90.0: differs from [1][0], 140.0"),
         ("[85.0, 140.0]", "[150.0, 140.0]", "latency.idle[0][1] = 140.0: below node 0's own memory, 150.0"),
         ("[85.0, 140.0]", "[85.0]", "latency.idle = 2 rows of [1, 2]: must have 2 rows"),
         ("[85.0, 140.0]", '[85.0, "far"]', "latency.idle[0][1] = 'far': Expected `float`"),
@@ -160,13 +153,9 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
     ("old", "new", "said"),
     [
         ("\nfault_ns = 300.0", "\nfault_ns = -1.0", "fault_ns = -1.0: must be at least 0"),
-        ("munmap = 2791.0", "munmap = -1.0", "call.munmap = -1.0: must be at least 0"),
         ("brk = 1400.0\n", "", "call.brk: missing"),
         ("[call]", "[call]\nmmop = 1.0", "call.mmop: no such field"),
         ("copy = 26.7", "copy = nan", "entry.rewrite.copy = nan: must be at least 0"),
-        ("copy = 26.7", 'copy = "few"', "entry.rewrite.copy = 'few': Expected `float`"),
-        (", copy = 26.7", "", "entry.rewrite.copy: missing"),
-        ("vm_exit_ns = 1500.0\n", "", "vm_exit_ns: missing"),
         ("table_move_ns = 3000.0", "table_move_ns = inf", "table_move_ns = inf: must be at most"),
         ("ipi_local_ns = 47.0", "ipi_local_ns = 470.0", "ipi_local_ns = 470.0: above ipi_remote_ns, 183.0"),
         ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must not be above high"),
@@ -176,7 +165,6 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
         ("low = 0.5, high = 0.9", "low = 0.5, high = inf", "exposed.high = inf: must be a finite number"),
         ("low = 0.5, high = 0.9", "low = 0.5", "exposed.high: missing"),
         ("low = 0.5, high = 0.9", "low = 0.5, middle = 1.0, high = 0.9", "exposed.middle = 1.0: not between"),
-        ("\nfault_ns", "\nfalt_ns", "falt_ns: no such field"),
     ],
 )
 def test_a_wrong_cost_file_names_file_field_and_value(tmp_path, old, new, said):
@@ -289,12 +277,6 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
     assert same.latency == plain.latency and odd.startswith(
         "latency.walk[1][1] = 81: below a read of the same"
     )
-
-
-def test_without_latencies_under_load_there_are_none(tmp_path):
-    made = with_latency(load_machine("hydra-haswell"), measured(contended=None), "mine")
-    write_machine(tmp_path / "mine.toml", made)
-    assert load_machine(str(tmp_path / "mine.toml")).latency.contended is None
 
 
 def test_what_is_no_machine_or_no_file_is_refused(tmp_path):

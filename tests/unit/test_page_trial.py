@@ -284,8 +284,6 @@ def test_a_capture_whose_trial_tells_nothing_is_answered_without_it(huge_share, 
     [
         (TRIAL, {}, r"1\.0 GiB were resident and the trace stands for 2\.0 MiB"),
         (FITTING, {"traced": False}, "needs a trace"),
-        (msgspec.structs.replace(FITTING, huge_share_huge=0.3), {}, "memory is fragmented"),
-        (msgspec.structs.replace(FITTING, huge_share_found=0.9), {}, "in huge pages as found"),
     ],
 )
 def test_a_trial_of_something_else_is_refused(trial, options, why):

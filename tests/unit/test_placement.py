@@ -217,12 +217,6 @@ def test_tables_that_never_migrate_are_where_first_touch_has_them_on_a_capture_o
     assert events(still.counters) == events(placed.counters)
 
 
-def served(one, name, params=None, bit=8):
-    """{node: walks of node 1's CPUs whose entry of that bit of a read mask it served}; 8: of level 1."""
-    reads = run(one, name, params).counters.reads[bit, 1].sum(axis=1)
-    return {node: int(count) for node, count in enumerate(reads) if count}
-
-
 # Where threads run: recorded, spread, or as told; and what is refused.
 
 

@@ -91,20 +91,6 @@ def test_walks_and_reads_are_the_same_under_every_policy_and_ideal_takes_the_few
 
 @pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(native=True))
-def test_linux_serves_each_leaf_from_where_the_snapshot_has_it(case):
-    done = run(case, "linux").counters
-    space = case.space
-    if space.inferred_tables:
-        return
-    node = space.tables.node[space.regions.leaf[case.stream.page >> 9]]
-    reader = case.placement.cpu_node[np.repeat(case.placement.chunk_cpu, np.diff(case.stream.offset))]
-    assert done.classes[:, LL].sum() == np.count_nonzero(node == reader)
-    assert done.pages[0] == space.guest_tables
-
-
-@pytest.mark.twin
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=True), st.sampled_from(["every", "first"]))
 def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
     found = [run(case, "hydra", {"prefetch": d, "prefetch_on": when}).counters for d in (0, 1, 4, 9)]
@@ -274,6 +260,3 @@ def test_a_wrong_parameter_is_no_refusal():
     for trace in (TRACE, None):
         with pytest.raises(UsageError, match="bind: node = 9"):
             replayed(guest(True), ("bind", {"node": 9}), ("linux", {}), refused={}, trace=trace)
-
-
-# ideal says what it bounds: locality, not policies that read less.

@@ -270,6 +270,3 @@ def test_impossible_weights_are_refused(weights):
             [("interleave", {"weights": weights})],
             Setup.of(machine=small_machine(4), costs=COSTS),
         )
-
-
-# vMitosis, Table 6: what the page tables of its largest VM take; nothing is walked.
