@@ -108,6 +108,7 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(pt, sample, arguments, message
 @pytest.mark.parametrize(
     ("typed", "named"),
     [
+        ("whatf", "did you mean whatif?"),
         ("whatif lookup hydra", "-p hydra"),
         ("whatif -p mitosis hydra", "-p hydra"),
         ("advise mitosis+hydra", "-p mitosis+hydra"),
@@ -470,12 +471,6 @@ def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, mon
 
 
 # What is named in place of a capture or a measured file, and what answers keep on disk.
-
-
-def test_a_measured_file_of_another_kind_is_wrong_input_and_no_damaged_capture(pt, sample, tmp_path):
-    (tmp_path / "README.md").write_text("# A page\n\nof text\n")
-    for words in (["calibrate", "--local"], ["whatif", sample, "-p", "hydra", "--calibration"]):
-        assert is_one_line(pt(*words, tmp_path / "README.md"), 2)
 
 
 @needs_root

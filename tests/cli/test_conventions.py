@@ -51,19 +51,6 @@ def test_policies_are_named_one_by_one_with_commas_all_at_once_or_as_the_api_doe
     assert {*policies_in(everything), *refused} == set(names())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "near"),
-    [
-        (["whatf"], "did you mean whatif?"),
-        (["whatif", "-p", "mitos"], "did you mean mitosis?"),
-        (["whatif", "-p", "hydra", "-m", "saphire-rapids"], "did you mean sapphire-rapids?"),
-    ],
-)
-def test_a_near_miss_is_named(pt, arguments, near):
-    ran = pt(*arguments)
-    assert ran.code == 2 and near in ran.err
-
-
 def test_help_and_version_are_found_where_other_programs_have_them(pt):
     assert pt("help").out == pt("--help").out and pt("help", "walk").out == pt("walk", "--help").out
     assert pt("-V").out == pt("version").out == pt("--version").out != ""
@@ -411,9 +398,6 @@ def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypat
         json.loads(ran.out)["result"][0]["machine"] for ran in (pt(*asked), pt(*asked, "-m", "ice-lake"))
     ]
     assert models == ["hydra-haswell", "ice-lake"]
-
-
-# What a user means by a name or a number: a node, a capture, a file.
 
 
 # Numbers in the environment that are none are as good as not set.

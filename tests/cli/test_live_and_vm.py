@@ -96,12 +96,6 @@ def shares(table):
     return {name: [found[name, socket] for socket in SOCKETS] for name in CLASSES}
 
 
-def test_every_guest_frame_is_in_the_hosts_table(once, vm):
-    fit = result(once("info", vm, "--json"))["host and guest"]
-    assert fit["guest tables: frames"] == fit["guest tables: mapped"] > 50
-    assert fit["guest pages: frames"] == fit["guest pages: mapped"] > 10_000
-
-
 def test_no_path_of_the_recording_machine_is_in_them(vm):
     for file in vm.iterdir():
         if file.is_file() and file.suffix != ".entries":

@@ -301,14 +301,6 @@ def test_an_oblivious_guest_gets_allowed_policies(pt, oblivious, command):
     assert pt(command, "sysbench-memory", *COMPARISONS[command]).code == 0
 
 
-def test_advice_for_an_oblivious_guest(pt, oblivious):
-    result = json.loads(pt("advise", oblivious, "--json").out)["result"]
-    ranked = {row["policy"]: row for row in result["ranked"]}
-    assert "mode=no-p" in ranked["vmitosis-replicate"]["params"]
-    for name in ("mitosis", "hydra", "hydra+vmitosis-replicate"):
-        assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
-
-
 FEWER = ("-m", "ice-lake", "--threads-to-nodes", "round-robin", "--baseline", "first-touch")
 
 

@@ -125,25 +125,6 @@ def test_a_capture_that_says_what_cannot_be(capfd, sealed, tmp_path, monkeypatch
     ended(capfd, command[0], sealed(base, CAPTURES[what]), *command[1:])
 
 
-MACHINES = {
-    "5,000 digits": "nodes = " + "9" * 5000,
-    "nested arrays": "nodes = " + "[" * 5000,
-    "nested tables": "x = " + "{a = " * 3000 + "1" + "}" * 3000,
-    "digits in an array": "a = [[" + "9" * 400 + "]]",
-}
-
-
-@pytest.mark.parametrize("text", MACHINES.values(), ids=MACHINES)
-@pytest.mark.parametrize(
-    "command",
-    [("machines",), ("calibrate",), ("whatif", "lookup", "-p", "linux", "--costs")],
-    ids=lambda c: c[0],
-)
-def test_a_file_of_settings_that_says_what_cannot_be(capfd, tmp_path, text, command):
-    (tmp_path / "m.toml").write_text(text)
-    assert ended(capfd, *command, tmp_path / "m.toml") in (1, 2)
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [

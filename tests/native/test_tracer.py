@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures import without_calls_outside
 from naive import decode as naive
 from naive.lines import PLACES, count_lines, is_sampled, ranked
 from naive.strip import REACH
@@ -27,13 +26,10 @@ from needs import needs_root
 from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import CaptureError, PartialDataError
-from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import MOST_THREADS, Event
 from ptanalyze.formats import trace
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.cache_pass import lines_per_page
-from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze.world.traced_program import bare_snapshot
 
 # The QEMU plugin against a program whose accesses are known exactly.
 
@@ -83,18 +79,6 @@ def test_two_symbols_bound_the_region_of_interest(known, out):
     assert counts(trace, base) == touched_once()
     assert len(events_of(trace, Event.ROI_START)) == len(events_of(trace, Event.ROI_END)) == 1
     assert len(events_of(trace, Event.MMAP)) > 5  # also those before the region of interest
-
-
-def test_a_recorded_region_run_once_more_is_not_interrupted_by_its_loader_s_calls(known, out):
-    recorded, _, _ = run(known, "touch", out=out, roi_marker="on")
-    bare, machine = without_calls_outside(recorded), load_machine("vmitosis-cascade-lake")
-    assert len(bare.events) < len(recorded.events) - 5
-    once, without = (
-        captured_scenario(bare_snapshot(trace), trace, ScenarioOptions(machine=machine))
-        for trace in (recorded, bare)
-    )
-    assert len(once.stream) >= PAGES
-    assert len(once.steady_stream) == len(without.steady_stream) == 0
 
 
 def test_a_symbol_that_is_not_there_is_said(known, out):

@@ -51,13 +51,6 @@ def run_python(code):
     return done.stdout.split()
 
 
-def test_the_package_alone_imports_nothing_heavy():
-    assert run_python("import ptanalyze, sys; print('numba' in sys.modules, 'pandas' in sys.modules)") == [
-        "False",
-        "False",
-    ]
-
-
 def test_the_package_loads_libraries_only_for_what_is_asked_of_it():
     code = """
 import sys, ptanalyze
@@ -181,24 +174,6 @@ PERF = """{cycles},,cycles:u,10000000000,100.00,,
 {ept},,ept.walk_pending:u,10000000000,100.00,,
 10000000000,ns,duration_time:u,10000000000,100.00,,
 """
-
-
-def test_calibrate_and_predict_from_perf_files(tmp_path):
-    local, remote = tmp_path / "local.txt", tmp_path / "remote.txt"
-    local.write_text(
-        PERF.format(cycles=20_000_000_000, load=4_000_000_000, store=1_000_000_000, ept=3_000_000_000)
-    )
-    remote.write_text(
-        PERF.format(cycles=30_000_000_000, load=11_000_000_000, store=3_000_000_000, ept=10_000_000_000)
-    )
-    known = ptanalyze.calibrate(local, remote, "RRI")
-    table = ptanalyze.predict(known)
-    assert (table["low"] <= table["middle"]).all() and (table["middle"] <= table["high"]).all()
-    rows = table.set_index("placement")
-    assert rows["middle"]["RRI"] == pytest.approx(1.5) and rows["measured"]["RRI"]
-    assert rows["cycles"]["LL"] == pytest.approx(20_000_000_000)
-    assert table.attrs["units"]["seconds"] == "s" and table.attrs["findings"]
-    assert ptanalyze.predict(known, ["LL"])["placement"].tolist() == ["LL"]
 
 
 def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path):

@@ -16,7 +16,6 @@ import ptanalyze
 import ptanalyze_policies
 from ptanalyze import policies
 from ptanalyze.policies import label, plan_for
-from ptanalyze.show.style import policy_labels
 
 # Policies from outside that fail, each in its own way: one line says which and where, and harms no other.
 
@@ -361,14 +360,6 @@ def modules(code):
 def test_settings_that_are_not_the_defaults_belong_to_the_name(name, settings, said):
     plan = plan_for(name, settings)
     assert sorted(label(plan.name, plan.params).split(":")) == sorted(said.split(":"))
-
-
-def test_a_table_says_the_same():
-    plans = [plan_for("mitosis"), plan_for("mitosis", {"nodes": "0,2"}), plan_for("interleave")]
-    params = [" ".join(f"{k}={v}" for k, v in plan.params.items() if v != "") for plan in plans]
-    table = pandas.DataFrame({"policy": [plan.name for plan in plans], "params": params})
-    assert policy_labels(table).tolist() == ["mitosis", "mitosis:nodes=0,2", "interleave"]
-    assert policy_labels(table[1:2]).tolist() == ["mitosis:nodes=0,2"]
 
 
 def test_of_what_is_no_policy_here_only_what_differs_is_known():
