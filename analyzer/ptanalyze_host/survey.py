@@ -49,7 +49,6 @@ class Surveyed:
     leaf, upper  {node: table pages}: those that map 4 KiB pages, and those above them
     huge_bytes   mapped by entries above the leaf tables
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
-    walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
     may_use      nodes that its cpuset and the machine let it take memory from; None: unknown
     cpus         that it kept busy during the survey, 1.5: one and a half
     """
@@ -64,7 +63,6 @@ class Surveyed:
     upper: dict[int, int]
     huge_bytes: int
     runs: dict[int, float]
-    walk_share: float | None = None
     may_use: frozenset[int] | None = None
     cpus: float = 0.0
 
@@ -102,16 +100,6 @@ class Surveyed:
     def mostly_small(self) -> bool:
         """Whether 4 KiB pages map most of its memory, more of it than caches hold the entries of."""
         return sum(self.leaf.values()) >= FEW and 2 * self.huge_bytes < self.rss_bytes
-
-    @property
-    def ideal_saves(self) -> float | None:
-        """Most of its run time that local tables can save: all cycles of walks with a remote leaf table.
-
-        The least is 0: out-of-order execution can hide walks, and caches hold the entries.
-        """
-        if self.walk_share is None or self.remote_share is None:
-            return None
-        return self.walk_share * self.remote_share
 
 
 @dataclass(frozen=True)

@@ -61,20 +61,12 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
     metavar="FILE.prom",
     help="Also write a file for node_exporter's textfile collector: sums by name and cgroup. Default: none.",
 )
-@click.option(
-    "--counters",
-    "seconds",
-    type=pt.options.duration,
-    metavar="TIME",
-    help="Also count walk cycles of the printed processes for this long, 2s. Default: off.",
-)
 @pt.options.output_options()
 def command(
     whom: tuple[str, ...],
     by: str,
     top: int | None,
     prometheus: str | None,
-    seconds: float | None,
     output: pt.options.Output,
 ) -> None:
     """List the processes and VMs of this host, or those whose name or PID is WHOM: those with the most remote
@@ -82,8 +74,7 @@ def command(
 
     eBPF counts the page tables: no process is stopped, no entry is stored. The remote share is that of walks,
     assuming that every leaf table is walked equally often and that threads stay on the nodes where they last
-    ran. --counters adds, on CPUs that count walks, their current cost and the most that local tables can
-    save. Needs root.
+    ran. Needs root.
 
     \b
     Examples:
@@ -92,18 +83,12 @@ def command(
     """
     from . import survey
 
-    if by == "cgroup" and seconds is not None:
-        raise pt.UsageError("--counters counts processes; leave out --by cgroup")
     found = survey.survey()
     if whom:
         pids = {int(one) if one.isdecimal() else pid for one in whom for pid in pt.live.named(one) or [-1]}
         found = [one for one in found if one.pid in pids or one.name in whom]
         if not found:
             raise pt.UsageError(f"{', '.join(whom)}: no such process here with memory of its own")
-    if seconds is not None:
-        from .walk_cost import with_walk_cost
-
-        found = with_walk_cost(found, seconds, top or ROWS)
     if prometheus is not None:
         write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
         pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
@@ -144,8 +129,6 @@ def record(one: Surveyed) -> dict[str, object]:
         "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
         "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
         "runs_on": {str(node): share for node, share in one.runs.items()},
-        "walk_cycles_share": one.walk_share,
-        "ideal_saves_at_most_share": one.ideal_saves,
         "left_behind": one.left_behind,
     }
 
@@ -251,10 +234,6 @@ def more(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, pt.columns.Cell]
     cells: dict[str, pt.columns.Cell] = {}
     if any(other.cgroup not in ("", "/") for other in found):
         cells["cgroup"] = short(one.cgroup)
-    if any(other.walk_share is not None for other in found):
-        share, saves = one.walk_share, one.ideal_saves
-        cells["walks, % of cycles"] = percent(share)
-        cells["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
     return cells
 
 

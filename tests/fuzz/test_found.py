@@ -175,7 +175,6 @@ ASKED = {
     "a PID to sample": ("record", "-p", DIGITS),
     "a time to sample": ("record", "-p", "1", "--for", DIGITS),
     "a VM": ("survey", "--guest", DIGITS),
-    **{f"to count for {text} s": ("survey", "--counters", text) for text in ("nan", "inf", "1e308")},
     "a user": ("record", "--user", DIGITS, "--", "/bin/true"),
     "a process to compare with": ("check", "lookup", "--live", DIGITS),
     "nodes of threads": ("whatif", "lookup", "-p", "hydra", "--threads-to-nodes", DIGITS),
