@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ptchase: what a dependent read of a NUMA node's memory takes. For each line "CPU NODE LOAD" of standard input,
- * a thread pinned to CPU follows a random cycle through all lines of a buffer on NODE, and "CPU NODE FASTEST
- * MEDIAN HUGE" is written: ns a read of the fastest and of the median burst, and the percentage of the buffer in
- * huge pages (small ones add page walks). LOAD is - or a list of CPUs such as 1,2 that stream through memory of
- * NODE meanwhile, reading and writing as STREAM does; or small, which keeps huge pages away. Or it is walk:TABLES:
- * each read then misses the TLBs, page tables of MEBIBYTES are on node TABLES, and the few data are on NODE and fit
- * the caches: ns of a page walk. They stay until the next line, for a dump that proves it.
+ * a thread pinned to CPU follows a random cycle through all lines of a buffer on NODE, and "CPU NODE HUGE NS..." is
+ * written: the percentage of the buffer in huge pages (small ones add page walks), and ns a read of each of BURSTS, of
+ * the thread's CPU time. LOAD is - or a list of CPUs such as 1,2 that stream through memory of NODE meanwhile, reading
+ * and writing as STREAM does: bursts in which one of them does not run do not count, so there may be fewer. Or pages:
+ * two ns each, of random reads with small and with huge pages, whose buffers stay until the next line. Or walk:TABLES:
+ * each read then misses the TLBs, page tables of MEBIBYTES are on node TABLES, and the few data are on NODE and fit the
+ * caches: ns of a page walk. They stay until the next line, too, for a dump that proves it.
  *
  * Usage: ptchase MEBIBYTES BURSTS    Exit: 0 end of input, 2 wrong usage, or a CPU or node that cannot be used
  */
@@ -25,10 +26,13 @@
 
 #define LINE 64
 #define BURST 20000
+#define LOADED_BURST 2000 /* short, for all CPUs to run through it on a busy machine */
+#define LOADED_TRIES 20
 #define MOST_BURSTS 10000
 #define MOST_MEBIBYTES 65536
 #define STREAM_BYTES (64UL << 20)
 #define WARM_UP_NS 50000000
+#define SETTLE_NS 2000000
 #define MOST_CPUS 8192  /* the largest NR_CPUS of x86, arch/x86/Kconfig */
 #define MOST_NODES 1024 /* the largest MAX_NUMNODES of x86 */
 #define HUGE (2UL << 20)
@@ -62,11 +66,11 @@ static void fail_load(const char *cpu)
 	exit(2);
 }
 
-static uint64_t now_ns(void)
+static uint64_t now_ns(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -246,13 +250,6 @@ static void *stream(void *argument)
 	return NULL;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static struct line *run_along(struct line *at, int reads)
 {
 	while (reads--)
@@ -260,38 +257,82 @@ static struct line *run_along(struct line *at, int reads)
 	return at;
 }
 
-static void chase(struct line *at, int cpu, int bursts, double *ns)
-{
-	uint64_t start = now_ns();
-	int i;
+static struct {
+	char *small, *huge;
+	size_t bytes;
+	int node, percent;
+} paired;
 
-	while (now_ns() - start < WARM_UP_NS)
-		at = run_along(at, BURST);
-	for (i = 0; i < bursts; i++) {
-		start = now_ns();
-		at = run_along(at, BURST);
-		ns[i] = (double)(now_ns() - start) / BURST;
-	}
-	if (sched_getcpu() != cpu || !at)
-		fail("CPU", cpu, "the thread was moved to another CPU meanwhile");
-	qsort(ns, bursts, sizeof(*ns), by_size);
+/* Random lines, each address waiting for the read before it (which gives 1). */
+static uint64_t read_along(const char *buffer, uint64_t at, int reads)
+{
+	int shift = 64 - __builtin_ctzll(paired.bytes / LINE);
+
+	while (reads--)
+		at = at * 6364136223846793005 + 1442695040888963406 + *(const volatile char *)(buffer + (at >> shift) * LINE);
+	return at;
 }
 
-static void chase_walks(int cpu, int bursts, double *ns)
+enum kind { LINES, WALKS, SMALL, LARGE };
+
+static union {
+	struct line *line;
+	uint64_t at;
+} place;
+
+/* ns a read, of this thread's CPU time: what other programs take of its CPU is no latency. */
+static double burst_of(enum kind kind, int reads)
 {
-	uint64_t start = now_ns(), at = 0;
+	uint64_t start = now_ns(CLOCK_THREAD_CPUTIME_ID);
+
+	if (kind == LINES)
+		place.line = run_along(place.line, reads);
+	else if (kind == WALKS)
+		place.at = walk_along(place.at, reads);
+	else
+		place.at = read_along(kind == SMALL ? paired.small : paired.huge, place.at, reads);
+	return (double)(now_ns(CLOCK_THREAD_CPUTIME_ID) - start) / reads;
+}
+
+static void warm_up(enum kind kind, uint64_t ns)
+{
+	uint64_t start = now_ns(CLOCK_THREAD_CPUTIME_ID);
+
+	while (now_ns(CLOCK_THREAD_CPUTIME_ID) - start < ns)
+		burst_of(kind, BURST);
+}
+
+/* CPU time of the one that had the least, since *before. */
+static uint64_t least_streamed(const struct stream *streams, int count, uint64_t *before)
+{
+	uint64_t least = UINT64_MAX;
+	clockid_t clock;
 	int i;
 
-	while (now_ns() - start < WARM_UP_NS)
-		at = walk_along(at, BURST);
-	for (i = 0; i < bursts; i++) {
-		start = now_ns();
-		at = walk_along(at, BURST);
-		ns[i] = (double)(now_ns() - start) / BURST;
+	for (i = 0; i < count; i++) {
+		uint64_t now = pthread_getcpuclockid(streams[i].thread, &clock) ? 0 : now_ns(clock);
+
+		least = now - before[i] < least ? now - before[i] : least;
+		before[i] = now;
 	}
-	if (sched_getcpu() != cpu || at >= walked.reads)
-		fail("CPU", cpu, "the thread was moved to another CPU meanwhile");
-	qsort(ns, bursts, sizeof(*ns), by_size);
+	return least;
+}
+
+static void print_loaded(const struct stream *streams, int count, int bursts)
+{
+	static uint64_t before[MOST_CPUS];
+	int left = bursts * LOADED_TRIES;
+
+	while (bursts && left--) {
+		double ns;
+
+		least_streamed(streams, count, before);
+		ns = burst_of(LINES, LOADED_BURST);
+		if (least_streamed(streams, count, before) > ns * LOADED_BURST * 0.9) {
+			printf(" %.2f", ns);
+			bursts--;
+		}
+	}
 }
 
 static int parse_load(char *text, struct stream *streams)
@@ -299,7 +340,7 @@ static int parse_load(char *text, struct stream *streams)
 	char *word, *end;
 	int count = 0;
 
-	if (!strcmp(text, "-") || !strcmp(text, "small"))
+	if (!strcmp(text, "-"))
 		return 0;
 	for (word = strtok(text, ","); word; word = strtok(NULL, ",")) {
 		long cpu = strtol(word, &end, 10);
@@ -327,45 +368,88 @@ static int tables_of(const char *load)
 	return node;
 }
 
-static void measure(int cpu, int node, char *load, size_t bytes, int bursts, double *ns)
+static void forget(void)
 {
-	static struct stream streams[MOST_CPUS];
-	atomic_int stop = 0, running = 0;
-	int tables = tables_of(load), small = !strcmp(load, "small"), count, i, error, huge;
-	struct line *lines;
-
-	pin(cpu);
 	if (walked.at)
 		munmap(walked.at, walked.bytes);
 	walked.at = NULL;
-	if (tables >= 0) {
-		walks_over(node, tables, bytes);
-		chase_walks(cpu, bursts, ns);
-		printf("%d %d %.2f %.2f 0\n", cpu, node, ns[0], ns[bursts / 2]);
+	if (paired.small) {
+		munmap(paired.small, paired.bytes);
+		munmap(paired.huge, paired.bytes);
+	}
+	paired.small = NULL;
+}
+
+static void pair_up(int node, size_t bytes)
+{
+	while (bytes & (bytes - 1))
+		bytes &= bytes - 1;
+	if (paired.small && paired.node == node && paired.bytes == bytes)
 		return;
+	forget();
+	paired.node = node;
+	paired.bytes = bytes;
+	paired.small = memory_on(node, bytes, MADV_NOHUGEPAGE);
+	paired.huge = memory_on(node, bytes, MADV_HUGEPAGE);
+	paired.percent = huge_percent(paired.huge, bytes);
+}
+
+static void measure(int cpu, int node, char *load, size_t bytes, int bursts)
+{
+	static struct stream streams[MOST_CPUS];
+	atomic_int stop = 0, running = 0;
+	int tables = tables_of(load), pages = !strcmp(load, "pages"), count, i, error;
+	struct line *lines;
+
+	pin(cpu);
+	if (!pages)
+		forget();
+	if (pages) {
+		pair_up(node, bytes);
+		printf("%d %d %d", cpu, node, paired.percent);
+		for (i = 0; i < bursts; i++) {
+			warm_up(SMALL, SETTLE_NS);
+			printf(" %.2f", burst_of(SMALL, BURST));
+			warm_up(LARGE, SETTLE_NS);
+			printf(" %.2f", burst_of(LARGE, BURST));
+		}
+	} else if (tables >= 0) {
+		walks_over(node, tables, bytes);
+		place.at = 0;
+		warm_up(WALKS, WARM_UP_NS);
+		printf("%d %d 0", cpu, node);
+		for (i = 0; i < bursts; i++)
+			printf(" %.2f", burst_of(WALKS, BURST));
+	} else {
+		count = parse_load(load, streams);
+		lines = (struct line *)memory_on(node, bytes, MADV_HUGEPAGE);
+		link_up(lines, bytes / LINE);
+		printf("%d %d %d", cpu, node, huge_percent((char *)lines, bytes));
+		for (i = 0; i < count; i++) {
+			streams[i].buffer = memory_on(node, STREAM_BYTES, MADV_HUGEPAGE);
+			streams[i].stop = &stop;
+			streams[i].running = &running;
+			error = pthread_create(&streams[i].thread, NULL, stream, &streams[i]);
+			if (error)
+				fail("CPU", streams[i].cpu, strerror(error));
+		}
+		while (atomic_load(&running) < count)
+			sched_yield();
+		place.line = lines;
+		warm_up(LINES, WARM_UP_NS);
+		for (i = 0; i < bursts && !count; i++)
+			printf(" %.2f", burst_of(LINES, BURST));
+		print_loaded(streams, count, count ? bursts : 0);
+		stop = 1;
+		for (i = 0; i < count; i++) {
+			pthread_join(streams[i].thread, NULL);
+			munmap(streams[i].buffer, STREAM_BYTES);
+		}
+		munmap(lines, bytes);
 	}
-	count = parse_load(load, streams);
-	lines = (struct line *)memory_on(node, bytes, small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-	link_up(lines, bytes / LINE);
-	huge = huge_percent((char *)lines, bytes);
-	for (i = 0; i < count; i++) {
-		streams[i].buffer = memory_on(node, STREAM_BYTES, MADV_HUGEPAGE);
-		streams[i].stop = &stop;
-		streams[i].running = &running;
-		error = pthread_create(&streams[i].thread, NULL, stream, &streams[i]);
-		if (error)
-			fail("CPU", streams[i].cpu, strerror(error));
-	}
-	while (atomic_load(&running) < count)
-		sched_yield();
-	chase(lines, cpu, bursts, ns);
-	stop = 1;
-	for (i = 0; i < count; i++) {
-		pthread_join(streams[i].thread, NULL);
-		munmap(streams[i].buffer, STREAM_BYTES);
-	}
-	munmap(lines, bytes);
-	printf("%d %d %.2f %.2f %d\n", cpu, node, ns[0], ns[bursts / 2], huge);
+	if (sched_getcpu() != cpu)
+		fail("CPU", cpu, "the thread was moved to another CPU meanwhile");
+	printf("\n");
 }
 
 static long argument(const char *text, long most)
@@ -381,7 +465,6 @@ int main(int count, char **words)
 	long mebibytes = count == 3 ? argument(words[1], MOST_MEBIBYTES) : 0;
 	long bursts = count == 3 ? argument(words[2], MOST_BURSTS) : 0;
 	static char load[1 << 16];
-	static double ns[MOST_BURSTS];
 	int cpu, node, read;
 
 	if (!mebibytes || !bursts) {
@@ -393,7 +476,7 @@ int main(int count, char **words)
 			fail("CPU", cpu, "no CPU has this number");
 		if (node < 0 || node >= MOST_NODES)
 			fail("node", node, "no node has this number");
-		measure(cpu, node, load, (size_t)mebibytes << 20, bursts, ns);
+		measure(cpu, node, load, (size_t)mebibytes << 20, bursts);
 		if (fflush(stdout))
 			return 2;
 	}

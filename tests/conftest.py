@@ -26,6 +26,7 @@ settings.register_profile("ci", derandomize=True, **EVERYWHERE)
 settings.register_profile("quick", max_examples=FEW, **EVERYWHERE)  # make check
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
+os.environ["PTANALYZE_MEASURE"] = "no"  # page walks of this VM, for captures of it
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
 CACHE = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache/matplotlib"))  # fonts are listed once

@@ -4,10 +4,13 @@ The kernel shows neither TLBs nor page-walk caches: they are those of the neares
 file's sources say so.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,15 +20,23 @@ import ptanalyze as pt
 from . import sysfs
 from .node_latency import (
     RANDOM_MEBIBYTES,
+    TOOL,
     NodeLatency,
+    added_by_walks,
     asymmetric,
     measure_nodes,
-    measure_walk_beside_data,
+    measure_pages,
     measure_walks,
     walk_source,
 )
+from .relocate import spare
 
 CPUINFO = Path("/proc/cpuinfo")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+MEASURE = "PTANALYZE_MEASURE"  # environment: no, and nothing is measured by itself
+SPARE = 3  # times RANDOM_MEBIBYTES that must be free, for two buffers
+MOST_KEPT = 1 << 20  # bytes
+Time: TypeAlias = Annotated[float, msgspec.Meta(ge=1, le=100_000)]  # ns
 TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
 AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
 ZEN3 = 0x19  # family
@@ -88,10 +99,11 @@ def host_machine(
 def captured_host(
     capture: pt.Capture, system: Path = sysfs.SYSTEM, cpuinfo: Path = CPUINFO
 ) -> pt.Machine | None:
-    """Machine of this host, not measured, for a capture of it: None for any other.
+    """Machine of this host for a capture of it: None for any other.
 
     It is of this host if its dump names this CPU and nodes of these CPUs, distances and sizes, which is all
-    that a Machine is made from. The description says whose numbers it has.
+    that a Machine is made from; of a VM reads and page walks are measured, once. The description says whose
+    numbers it has.
     """
     if not capture.has_snapshot and not capture.has_vm:
         return None
@@ -103,7 +115,8 @@ def captured_host(
         nodes = dump.topology.nodes
         sizes = [4096 * int(np.diff(node.frames).sum()) for node in nodes]
         taken = {node.id: (node.cpus, node.distance, size) for node, size in zip(nodes, sizes, strict=True)}
-        if taken != shown_nodes(system):
+        shown = shown_nodes(system)
+        if taken != shown:
             return None
         machine, like = host_machine("this host", None, system, cpuinfo), nearest(cpu)
     except (pt.errors.PtanalyzeError, ValueError):  # odd text in /sys: nothing that says it is this host
@@ -111,8 +124,68 @@ def captured_host(
     by = "HMAT" if "HMAT" in machine.sources["latency_idle"] else "the firmware's distances"
     said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
     if "hypervisor" in cpu.get("flags", "").split():
-        said += "; this is a VM, in which walks take longer"
+        pairs, why = pages_of_vm(f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}")
+        if why:
+            said += f"; this is a VM, in which walks take longer: {why}"
+        else:
+            machine, added = as_timed(machine, pairs), added_by_walks(pairs)
+            said = f"measured in this VM: {in_words(added)}; TLBs of {like}, the nearest known"
     return msgspec.structs.replace(machine, description=said)
+
+
+class Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """Pairs of `measure_pages`, and the VM that they were measured in, until its next boot."""
+
+    vm: str
+    pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=10_000)]
+
+
+def pages_of_vm(vm: str) -> tuple[np.ndarray, str]:
+    """(pairs of `measure_pages`, why they cannot be measured), from the user's cache or else measured.
+
+    vm  CPU, nodes and boot: of another one nothing is taken
+    """
+    none, place = np.empty((0, 2)), pt.safe_files.user_cache()
+    if os.environ.get(MEASURE) == "no":
+        return none, f"not measured, by {MEASURE}=no"
+    kept = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
+    if kept:
+        with suppress(OSError, pt.errors.PtanalyzeError, pt.safe_files.Undecodable):
+            known = pt.safe_files.json_struct(pt.safe_files.read_inside(kept, MOST_KEPT), Kept)
+            if known.vm == vm:
+                return np.array(known.pairs), ""
+    if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
+        return none, f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
+    try:
+        pt.live.native(TOOL)
+        where = f"; kept in {kept}" if kept else ""
+        said = f"ptanalyze: measuring page walks of this VM once (8 s{where}; {MEASURE}=no: never)"
+        pt.options.echo(said, err=True)
+        pairs = measure_pages()
+    except pt.UsageError as error:
+        return none, f"not measured: {error}"
+    except KeyboardInterrupt:
+        return none, "not measured: interrupted"
+    if not pairs.size:
+        return none, "not measured: huge pages are not to be had"
+    if kept and not unequal(added_by_walks(pairs)):
+        with suppress(OSError), pt.formats.atomic_write(kept) as file:
+            file.write(msgspec.json.encode(Kept(vm, pairs.tolist())))
+    return pairs, ""
+
+
+def as_timed(machine: pt.Machine, pairs: np.ndarray) -> pt.Machine:
+    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks."""
+    local = float(pairs[:, 1].min())
+    times = local / machine.latency.idle[0][0]
+    idle = tuple(tuple(round(ns * times, 1) for ns in row) for row in machine.latency.idle)
+    said = f"measured: {local:.0f} ns local; others times {times:.2f}: {machine.sources['latency_idle']}"
+    timed = msgspec.structs.replace(
+        machine,
+        latency=msgspec.structs.replace(machine.latency, idle=idle),
+        sources={**machine.sources, "latency_idle": said},
+    )
+    return with_own_cycles(timed, added_by_walks(pairs), RANDOM_MEBIBYTES << 20)
 
 
 def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
@@ -333,14 +406,30 @@ def with_walks(
     return made, ""
 
 
-def with_own_cycles(machine: pt.Machine, ns: float, bytes_: int) -> pt.Machine:
+def in_words(added: pt.Interval) -> str:
+    """What walks add to a read of data, "58 % of it (52-64)", and whether that is doubtful."""
+    low, middle, high = (100 * part for part in added)
+    busy = ", the machine was too busy to measure it: do so again" * unequal(added)
+    return f"small pages add {middle:.0f} % ({low:.0f}-{high:.0f}) to a random read{busy}"
+
+
+def unequal(added: pt.Interval) -> bool:
+    """Whether quartiles are further apart than half of the median."""
+    return added.high - added.low > added.middle / 2
+
+
+def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int) -> pt.Machine:
     """Machine whose walks take what they took beside `bytes_` of random data: more than the read of a leaf
-    entry, from the first cache that holds them all, is the walk's own (WalkCaches.cycles)."""
+    entry, from the first cache that holds them all, is the walk's own (WalkCaches.cycles).
+
+    added  by walks, as a part of a read of local memory
+    """
+    ns = added.middle * machine.latency.idle[0][0]
     leaves = bytes_ / 512  # 8 bytes for 4 KiB
     caches = [cache for cache in (machine.l2, machine.llc) if cache.bytes * cache.share >= leaves]
     read = caches[0].cycles if caches else float(machine.table_cycles().diagonal().mean())
     cycles = round(max(ns * machine.ghz - read, machine.walk_caches.cycles), 1)
-    said = f"measured: small pages add {ns:.0f} ns to a read of random lines of {bytes_ >> 20} MiB"
+    said = f"measured: {in_words(added)} of {bytes_ >> 20} MiB, {ns:.0f} ns"
     return msgspec.structs.replace(
         machine,
         walk_caches=msgspec.structs.replace(machine.walk_caches, cycles=cycles),
@@ -359,19 +448,21 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     """
     if Path(path).exists():
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    known, walks, beside = None, {}, 0.0
+    known, walks, pairs = None, {}, np.empty((0, 2))
     if measure:
         with pt.terminal.progress_bar() as progress:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)
-            beside = measure_walk_beside_data(progress=progress)
+            pairs = measure_pages(progress=progress)
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
         if odd:
             yield f"page walks are left out of the file: {odd}"
-    if beside:
-        machine = with_own_cycles(machine, beside, RANDOM_MEBIBYTES << 20)
+    if pairs.size:
+        added = added_by_walks(pairs)
+        machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20)
+        yield f"page walks: {in_words(added)}"
     pt.measured.write_machine(path, machine)
     size, sources = pt.errors.plural(machine.nodes, "node"), machine.sources
     yield f"{path}: {size} of {machine.cpus_per_node} CPUs at {machine.ghz:g} GHz; use it with -m {path}"

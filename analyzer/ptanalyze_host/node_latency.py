@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,9 @@ def measure_nodes(
     """NodeLatency of this machine's nodes that have CPUs and memory.
 
     A CPU of the reader's node reads. Idle: the fastest of `bursts`, as interference only slows. Contended:
-    the median while the other usable CPUs of the serving node stream through its memory; not measured where a
-    node has no CPU left for it. UsageError: the tool is missing, or names what it cannot use.
+    the median while the other usable CPUs of the serving node all stream through its memory; not measured
+    where a node has no CPU left for it, or other programs never leave them all. UsageError: the tool is
+    missing, or names what it cannot use.
     """
     places = usable_nodes()
     lines = [(a, b, loaded) for loaded in (False, True) for a in places for b in places]
@@ -84,22 +86,23 @@ def measure_nodes(
     busy, at = idle.copy(), {node: i for i, node in enumerate(places)}
     flags: set[str] = set()
     answers = _answers(asked, places, mebibytes or default_mebibytes(), bursts)
-    for done, ((a, b, loaded, _), (fastest, median, huge)) in enumerate(answers, 1):
-        (busy if loaded else idle)[at[a], at[b]] = median if loaded else fastest
+    for done, ((a, b, loaded, _), (huge, ns)) in enumerate(answers, 1):
+        if ns.size >= bursts / 4:
+            (busy if loaded else idle)[at[a], at[b]] = np.median(ns) if loaded else ns.min()
+        else:
+            flags.add(f"node {b}: its CPUs were busy: contended latency not measured")
         if huge < MOSTLY_HUGE:
             flags.add(f"node {b}: {huge} % of its buffer in huge pages: page walks are part of the latency")
         if progress:
             progress(done, len(asked), "measuring pairs of nodes")
     if lonely:
         flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
-    contended = None if lonely else np.maximum(busy, idle)
+    contended = None if np.isnan(busy).any() else np.maximum(busy, idle)
     lines_of = {"idle": idle} if contended is None else {"idle": idle, "contended": contended}
     odd = [line for which, ns in lines_of.items() for line in asymmetric(which, [*places], ns)]
     return NodeLatency(tuple(places), idle, contended, _method(), (*odd, *sorted(flags)))
 
 
-RANDOM_MEBIBYTES = 1024  # beyond the TLBs with small pages, within them with huge ones
-ROUNDS = 3
 MOST_TABLES = 128  # MiB: ptchase maps a file for each table, and Linux allows 65,530
 
 
@@ -115,31 +118,49 @@ def measure_walks(
     asked = [(a, a, True, f"walk:{b}") for a in places for b in places]
     found = {}
     size = mebibytes or min(default_mebibytes(), MOST_TABLES)
-    for done, ((node, _, _, tables), (fastest, *_)) in enumerate(_answers(asked, places, size, bursts), 1):
-        found[node, int(tables.removeprefix("walk:"))] = fastest
+    for done, ((node, _, _, tables), (_, ns)) in enumerate(_answers(asked, places, size, bursts), 1):
+        found[node, int(tables.removeprefix("walk:"))] = float(ns.min())
         if progress:
             progress(done, len(asked), "measuring page walks")
     return found
 
 
-def measure_walk_beside_data(
-    mebibytes: int = RANDOM_MEBIBYTES, bursts: int = BURSTS, progress: pt.process.Progress = None
-) -> float:
-    """ns that a page walk adds to a read of random lines of `mebibytes`: small pages less huge ones, of the
-    fastest bursts of ROUNDS each. The data compete for the caches, and a guest's walk has both dimensions.
+RANDOM_MEBIBYTES = 512  # beyond the TLBs with small pages, within them with huge ones
+TURNS, PAIRS = 40, 5
+LEAST_TURNS, SECONDS = 8, 8  # where other programs have the CPU most of the time
 
-    0 where huge pages are not to be had. UsageError as `measure_nodes`.
+
+def measure_pages(
+    mebibytes: int = RANDOM_MEBIBYTES, turns: int = TURNS, progress: pt.process.Progress = None
+) -> np.ndarray:
+    """float64[n, 2]: ns of a read of random lines of `mebibytes` with small and with huge pages, n pairs of
+    bursts of milliseconds, small and huge in turn. The data compete for the caches, and a guest's walk has
+    both dimensions. After SECONDS, LEAST_TURNS are enough.
+
+    float64[0, 2] where huge pages are not to be had. UsageError as `measure_nodes`.
     """
     places = usable_nodes()
-    node = min(places)
-    asked = [(node, node, False, pages) for pages in ("small", "-") * ROUNDS]
-    took: dict[str, list[float]] = {"small": [], "-": []}
-    for done, ((*_, pages), (fastest, _, huge)) in enumerate(_answers(asked, places, mebibytes, bursts), 1):
-        if (pages == "small") == (huge < MOSTLY_HUGE):
-            took[pages].append(fastest)
+    asked: list[Line] = [(min(places), min(places), False, "pages")] * turns
+    pairs, began = [], time.monotonic()
+    for done, (_, (huge, ns)) in enumerate(_answers(asked, places, mebibytes, PAIRS), 1):
+        if huge < MOSTLY_HUGE:
+            return np.empty((0, 2))
+        pairs.append(ns.reshape(-1, 2))
         if progress:
-            progress(done, len(asked), "measuring page walks beside data")
-    return max(min(took["small"]) - min(took["-"]), 0.0) if took["-"] and took["small"] else 0.0
+            progress(done, turns, "measuring page walks beside data")
+        if done >= LEAST_TURNS and time.monotonic() - began > SECONDS:
+            break
+    return np.concatenate(pairs)
+
+
+def added_by_walks(pairs: np.ndarray) -> pt.Interval:
+    """How much longer a read takes with small pages, as a part of its time with huge ones: the median of
+    `measure_pages` pairs, and their quartiles.
+
+    Other load slows both bursts of a pair, and of a burst that it hits alone the median knows nothing.
+    """
+    low, middle, high = np.percentile(np.maximum(pairs[:, 0] / pairs[:, 1] - 1, 0), [25, 50, 75])
+    return pt.Interval(float(low), float(middle), float(high))
 
 
 def walk_source(walks: Mapping[tuple[int, int], float]) -> str:
@@ -175,8 +196,8 @@ def _load(places: Places, reader: int, server: int) -> str:
 
 def _answers(
     asked: Sequence[Line], places: Places, mebibytes: int, bursts: int
-) -> Iterator[tuple[Line, tuple[float, float, int]]]:
-    """((reader, server, loaded, load), (fastest ns, median ns, percent huge)), in order."""
+) -> Iterator[tuple[Line, tuple[int, np.ndarray]]]:
+    """((reader, server, loaded, load), (percent huge, float64[n] ns of each burst)), in order."""
     argv, pipe = [str(pt.live.native(TOOL)), str(mebibytes), str(bursts)], subprocess.PIPE
     with subprocess.Popen(argv, text=True, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin and process.stdout and process.stderr
@@ -185,9 +206,9 @@ def _answers(
                 process.stdin.write(f"{places[line[0]][0]} {line[1]} {line[3]}\n")
                 process.stdin.flush()
                 answer = process.stdout.readline().split()
-                if len(answer) != 5:
+                if len(answer) < 3:
                     raise BrokenPipeError
-                yield line, (float(answer[2]), float(answer[3]), int(answer[4]))
+                yield line, (int(answer[2]), np.array(answer[3:], np.float64))
         except BrokenPipeError:
             why = process.stderr.read().splitlines()
             raise pt.UsageError(why[-1] if why else f"{TOOL}: ended with {process.wait()}") from None

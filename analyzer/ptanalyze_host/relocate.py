@@ -178,6 +178,17 @@ def spare_bytes(group: Path) -> int | None:
     return int(most) - used + int(facts[f"{of}inactive_file"]) + int(facts[f"{of}active_file"])
 
 
+def spare(pid: int) -> int:
+    """Bytes that may be allocated, by the machine's free memory and the limits of its control groups."""
+    text = Path("/proc/meminfo").read_text()
+    least = 1024 * int(re.findall(r"MemAvailable: +(\d+)", text)[0])
+    for group in memory_groups(pid):
+        with suppress(OSError, ValueError, KeyError):
+            left = spare_bytes(group)
+            least = least if left is None else min(least, left)
+    return least
+
+
 def areas(pid: int) -> dict[int, tuple[str, ...]]:
     """{start: addresses, rights and name, flags, locked bytes, memory policy} of its areas."""
     found: dict[int, list[str]] = {}

@@ -21,7 +21,7 @@ import numpy as np
 
 import ptanalyze as pt
 from ptanalyze_host.dump import alive
-from ptanalyze_host.relocate import memory_groups, spare_bytes
+from ptanalyze_host.relocate import spare
 
 PAGE, HUGE, SLOTS = 4096, 2 << 20, 512
 PROCESS_MADVISE, MADV_COLD, MADV_COLLAPSE = 440, 20, 25
@@ -90,17 +90,6 @@ def zero_frame() -> int:
         page[0]
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             return int(np.frombuffer(os.pread(pagemap.fileno(), 8, start // PAGE * 8), np.uint64)[0] & FRAME)
-
-
-def spare(pid: int) -> int:
-    """Bytes that may be allocated, by the machine's free memory and the limits of its control groups."""
-    text = Path("/proc/meminfo").read_text()
-    least = 1024 * int(re.findall(r"MemAvailable: +(\d+)", text)[0])
-    for group in memory_groups(pid):
-        with suppress(OSError, ValueError, KeyError):
-            left = spare_bytes(group)
-            least = least if left is None else min(least, left)
-    return least
 
 
 class Blocks:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptanalyze
 from ptanalyze.analysis.verdict import Workload
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
@@ -22,7 +23,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import availability
 from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scenario
-from ptanalyze_host import survey
+from ptanalyze_host import machine_file, survey
 from ptanalyze_host.machine_file import captured_host, host_machine, nearest
 from ptanalyze_host.node_latency import NodeLatency
 from ptanalyze_host.survey_command import prometheus_text, view
@@ -281,9 +282,92 @@ def test_a_capture_of_another_host_is_told_by_cpu_nodes_and_memory(taken_here, o
     assert taken_here(dumped(**other)) is None
 
 
-def test_a_vm_is_said_to_walk_for_longer_than_a_model_of_its_cpu(taken_here, tmp_path):
+PAIRS = np.array([[240.0, 150.0], [200.0, 125.0]] * 20)  # small pages add 60 % to reads of 125 ns
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """This host is a VM that can be measured; lists what was measured, by `measured.pairs`."""
     write(tmp_path / "proc/cpuinfo", f"{MILAN.rstrip()}\nflags : fpu hypervisor sse\n\n")
-    assert "VM" in taken_here(dumped()).description
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PTANALYZE_MEASURE")
+    seen = SimpleNamespace(
+        times=0, pairs=PAIRS, spare=1 << 40, kept=tmp_path / "cache/ptanalyze/page-walks.json"
+    )
+
+    def measure():
+        seen.times += 1
+        if isinstance(seen.pairs, BaseException):
+            raise seen.pairs
+        return seen.pairs
+
+    monkeypatch.setattr(machine_file, "measure_pages", measure)
+    monkeypatch.setattr(machine_file, "spare", lambda pid: seen.spare)
+    monkeypatch.setattr(ptanalyze.live, "native", lambda name: name)
+    return seen
+
+
+def test_page_walks_of_a_vm_are_measured_once_for_each_boot(taken_here, measured, monkeypatch, tmp_path):
+    unmeasured = load_machine("epyc-milan")
+    machine = taken_here(dumped())
+    assert machine.latency.idle == ((125.0,),) and "60 %" in machine.description
+    assert machine.walk_caches.cycles > unmeasured.walk_caches.cycles + 0.5 * 75 * machine.ghz
+    assert measured.kept.stat().st_mode & 0o777 == 0o600
+    assert taken_here(dumped()) == machine and measured.times == 1
+    assert taken_here(dumped(cpu="another")) is None and measured.times == 1
+    write(tmp_path / "boot", "another")
+    monkeypatch.setattr(machine_file, "BOOT", tmp_path / "boot")
+    assert taken_here(dumped()) == machine and measured.times == 2
+
+
+@pytest.mark.parametrize("odd", ["", "{", "[]", '"vm"', "null", "NaN", "a link", "a directory", "long"])
+def test_what_is_kept_of_a_vm_is_measured_again_if_it_is_odd(taken_here, measured, odd):
+    machine, text = taken_here(dumped()), measured.kept.read_text()
+    measured.kept.unlink()
+    if odd == "a directory":
+        measured.kept.mkdir()
+    elif odd == "a link":
+        write(measured.kept.parent / "other", text)
+        measured.kept.symlink_to("other")
+    else:
+        own = {'"vm"': text.replace("125.0", "-1"), "null": text.replace("125.0", "null"), "NaN": "1e999"}
+        long = text.rstrip("}") + " " * (2 << 20) + "}"
+        measured.kept.write_text(long if odd == "long" else own.get(odd, odd))
+    assert taken_here(dumped()) == machine and measured.times == 2
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        KeyboardInterrupt(),
+        ptanalyze.UsageError("ptchase: not found"),
+        np.empty((0, 2)),
+        "memory",
+        "asked not to",
+    ],
+    ids=lambda why: why if isinstance(why, str) else type(why).__name__,
+)
+def test_a_vm_that_cannot_be_measured_is_said_to_walk_for_longer(taken_here, measured, monkeypatch, why):
+    if not isinstance(why, str):
+        measured.pairs = why
+    elif why == "memory":
+        measured.spare = 1 << 30
+    else:
+        monkeypatch.setenv("PTANALYZE_MEASURE", "no")
+    machine = taken_here(dumped())
+    assert "not measured" in machine.description and "this is a VM" in machine.description
+    idle = load_machine("epyc-milan").resized(1).latency.idle
+    assert machine.latency.idle == idle and not measured.kept.exists()
+
+
+def test_a_vm_too_busy_to_be_measured_is_asked_again(taken_here, measured):
+    measured.pairs = np.array([[110.0, 100.0], [160.0, 100.0], [220.0, 100.0]] * 10)
+    assert "too busy" in taken_here(dumped()).description and not measured.kept.exists()
+
+
+def test_hosts_that_are_no_vms_are_not_measured(taken_here, measured, tmp_path):
+    write(tmp_path / "proc/cpuinfo", MILAN)
+    assert "not measured" in taken_here(dumped()).description and not measured.times
 
 
 @pytest.mark.parametrize("odd", ["memory/block_size_bytes", "node/node0/distance", "node/node0/cpulist"])

@@ -2,6 +2,7 @@
 
 import json
 from itertools import combinations
+from statistics import quantiles
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from naive import classify as naive
 from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured import write_machine
-from ptanalyze_host.machine_file import with_latency
-from ptanalyze_host.node_latency import NodeLatency, asymmetric, cpu_list
+from ptanalyze_host.machine_file import unequal, with_latency
+from ptanalyze_host.node_latency import NodeLatency, added_by_walks, asymmetric, cpu_list
 from ptanalyze_host.sysfs import parse_cpus
 from ptanalyze_papers.vmitosis import GAP, latency_groups
 
@@ -150,3 +151,26 @@ def test_the_worst_asymmetric_pairs_are_named_and_the_mean_is_used():
     assert "node 1 to 2 takes 170 ns, back 124 ns" in odd[0] and "3 more pairs" in odd[-1]
     made = with_latency(load_machine("hydra-haswell"), NodeLatency(range(6), idle, None, "here", odd), "m")
     assert made.latency.idle[1][2] == 147 and "takes 170 ns" in made.sources["oddities"]
+
+
+# What page walks add to reads of data, by pairs of bursts.
+
+
+@given(st.floats(0.01, 3), st.integers(20, 300), st.floats(0, 0.24), st.randoms(use_true_random=False))
+def test_walks_take_what_pairs_say_whatever_slows_both_bursts_or_less_than_a_quarter_alone(
+    added, count, alone, rng
+):
+    """Closed form: pairs that other load slows alike have the same ratio, and quartiles know no others."""
+    pairs = np.array([[1 + added, 1]]) * [[rng.uniform(100, 900)] for _ in range(count)]
+    for hit in range(int(alone * (count - 1))):
+        pairs[hit, rng.randrange(2)] *= rng.uniform(1, 10)
+    rng.shuffle(pairs)
+    found = added_by_walks(pairs)
+    assert [*found] == pytest.approx([added] * 3) and not unequal(found)
+
+
+@given(st.lists(st.tuples(st.floats(1, 1000), st.floats(1, 1000)), min_size=2, max_size=60))
+def test_quartiles_of_pairs_are_those_of_the_twin(pairs):
+    naive = quantiles([max(small / huge - 1, 0) for small, huge in pairs], n=4, method="inclusive")
+    found = added_by_walks(np.array(pairs))
+    assert [*found] == pytest.approx(naive) and unequal(found) == (naive[2] - naive[0] > naive[1] / 2)

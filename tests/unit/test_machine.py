@@ -238,12 +238,17 @@ def test_a_walk_takes_what_small_pages_add_to_random_reads_less_the_read_of_its_
         l2=Cache(1 << 16, 8, 0.5, 14.0),
         llc=Cache(32 << 20, 16, 0.125, 40.0),
     )
-    machine = with_own_cycles(plain, 50.0, 1 << 30)
-    assert machine.walk_caches.cycles == 60 and "50 ns" in machine.sources["walk_cycles"]
-    assert with_own_cycles(plain, 0.0, 1 << 30).walk_caches.cycles == plain.walk_caches.cycles
+    local = plain.latency.idle[0][0]
+
+    def adding(machine, ns):
+        return with_own_cycles(machine, Interval.exactly(ns / local), 1 << 30)
+
+    assert adding(plain, 50.0).walk_caches.cycles == 60
+    assert "50 ns" in adding(plain, 50.0).sources["walk_cycles"]
+    assert adding(plain, 0.0).walk_caches.cycles == plain.walk_caches.cycles
     small = msgspec.structs.replace(plain, llc=Cache(1 << 20, 16, 0.125, 40.0))
     dram = small.table_cycles().diagonal().mean()
-    assert with_own_cycles(small, 500.0, 1 << 30).walk_caches.cycles == pytest.approx(1000 - dram, abs=0.1)
+    assert adding(small, 500.0).walk_caches.cycles == pytest.approx(1000 - dram, abs=0.1)
 
 
 def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):

@@ -30,7 +30,7 @@ HOSTS = "ptanalyze.hosts"  # entry points: write_machine_file and captured_host 
     "--measure",
     is_flag=True,
     help="With --from-host: measure latencies between nodes, idle and loaded, and page walks over near and "
-    "far tables, in about a minute. Default: not measured.",
+    "far tables, in half a minute. Default: not measured.",
 )
 @output_options()
 def command(name: str | None, host_file: str | None, measure: bool, output: Output) -> None:
