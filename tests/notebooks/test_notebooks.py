@@ -11,7 +11,7 @@ from notebook_pages import NOTEBOOKS, ROOT, code_of, imported, rendered, running
 
 from ptanalyze_law.prior import reference
 
-DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "ptanalyze_law", "pathlib", "tempfile"}
+DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "ptanalyze_law", "pathlib", "seaborn", "tempfile"}
 POLICY = {"msgspec", "numba", "typing"}  # what a policy is written with
 CONTRACT = {
     "ptanalyze.policies",
