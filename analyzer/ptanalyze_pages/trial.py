@@ -251,8 +251,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     """Run a command to its end in turns, as it is and with huge pages, made after `warm_up` seconds; None:
     when it has the memory of a first run. It stands still meanwhile.
 
-    The CPU time of the rest is compared: what the run before, as it was, took in all, less what this one had
-    used by then.
+    The CPU time of the rest is compared, of each run by its own clock.
     """
     most, moment = 0, "it had its memory" if warm_up is None else f"{warm_up:g} s"
     if warm_up is None:
@@ -261,8 +260,8 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             program = start(stack, command, 0, how)
             tell_of_a_long_run(stack, how.say)
             most = grown(program)
-    done = Measured("CPU time of whole runs", ended=f"all {pairs} pairs are measured (--pairs)")
-    began, whole = time.monotonic(), 0.0
+    done = Measured(f"CPU time after {moment}", ended=f"all {pairs} pairs are measured (--pairs)")
+    began = time.monotonic()
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
@@ -285,17 +284,15 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             if program.returncode:
                 raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
             took = used.ru_utime + used.ru_stime
+            rest = took - before
             pages = "as found" if state == "found" else "huge pages"
-            how.say(f"{pages}: {took:.2f} CPU s, of which {took - before:.2f} after {moment}")
-            whole = took if state == "found" else whole
-            if whole - before < LEFT * whole:
+            how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
+            if rest < LEFT * took:
                 raise pt.errors.PartialDataError(
-                    f"{command[0]}: {before:.2f} of {whole:.2f} CPU s were used before {moment}: too "
+                    f"{command[0]}: {before:.2f} of {took:.2f} CPU s were used before {moment}: too "
                     "little is left to measure; give it more to do, or a shorter --warm-up"
                 )
-            if state == "huge":
-                done.rates["found"].append(1 / (whole - before))
-                done.rates["huge"].append(1 / (took - before))
+            done.rates[state].append(1 / rest)
     done.seconds = time.monotonic() - began
     return done
 

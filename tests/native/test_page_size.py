@@ -446,9 +446,12 @@ def test_system_calls_of_all_threads_are_counted(areas):
 
 
 def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
-    how = engine.How(memory=0)
-    done = engine.try_runs([str(program), "-", "100"], None, 2, how)
-    assert [len(done.rates[state]) for state in ("found", "huge")] == [2, 2] and len(done.made) == 2
+    how, said = engine.How(memory=0), []
+    done = engine.try_runs([str(program), "-", "100"], None, 2, how._replace(say=said.append))
+    took = [float(re.search(r"of which ([\d.]+) ", line)[1]) for line in said if "of which" in line]
+    assert len(done.made) == 2  # what is printed gives the ratio
+    assert [1 / rate for rate in done.rates["found"]] == pytest.approx(took[::2], abs=0.0051)
+    assert [1 / rate for rate in done.rates["huge"]] == pytest.approx(took[1::2], abs=0.0051)
     with pytest.raises(PartialDataError):
         engine.try_runs(["true"], 1.0, 1, how)
     slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
