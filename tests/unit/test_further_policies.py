@@ -27,7 +27,6 @@ pytestmark = pytest.mark.twin
 
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 EXAMPLES = 10 if PLAIN else 60
-GIB = 1 << 30
 
 
 def process(pages=8, threads=2):
@@ -83,14 +82,6 @@ def test_exits_are_as_many_as_linuxs_guest_writes(case):
     assert shadow[:, VM_EXIT].sum() == np.einsum("cnn->", shadow[:, VM_EXIT])
 
 
-def test_pages_that_the_host_does_not_map_are_faults_of_the_hypervisors_and_counted():
-    snapshot = build_snapshot([(HEAP, 5), (HEAP + PAGE, 6)], [])
-    leaf = np.flatnonzero(snapshot.guest.level == 1)[0]
-    snapshot.guest.entries[leaf, 1] = (1 << 50) | 0x67
-    result = ask(snapshot, "shadow", trace=build_trace([(0, [HEAP])]))[-1]
-    assert "shadow: 1 pages of the guest that the host does not map are not mapped" in result.notes
-
-
 def test_its_pages_are_on_the_node_of_the_vcpu_that_faults_or_of_the_guests_table():
     snapshot, trace = process()
     first, guest = (ask(snapshot, "shadow", params={"place": place}, trace=trace)[-1]
@@ -129,11 +120,6 @@ def test_what_acts_on_the_table_that_is_gone_is_refused(name, params, what):
     with pytest.raises(UsageError, match=re.escape(f"both act on {what}; give them apart")) as caught:
         plan_for(f"{name}+shadow", params)
     assert "\n" not in str(caught.value)
-
-
-def test_a_native_capture_is_refused():
-    with pytest.raises(UsageError, match="policy shadow: a native capture has no host tables"):
-        ask(build_snapshot([(GIB, 5)]), "shadow", trace=build_trace([(0, [GIB])]))
 
 
 @pytest.mark.parametrize(("names", "reads"), [("thp+shadow", 3), ("thp", 15)])

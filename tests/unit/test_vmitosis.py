@@ -16,7 +16,6 @@ from ptanalyze.core.machine import Moves, load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels import LL, LR
-from ptanalyze.policies import find
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
@@ -88,28 +87,6 @@ def test_contradictory_modes_are_refused_in_one_line(params, why):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.twin
-def test_a_native_capture_is_refused_with_the_way_out():
-    snapshot = build_snapshot([(HEAP, 1)])
-    for trace in (None, build_trace([(0, [HEAP])])):
-        with pytest.raises(UsageError, match="vmitosis-replicate: a native capture has no host tables"):
-            replay_snapshot(
-                snapshot,
-                trace,
-                [(REPLICATE, {})],
-                Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
-            )
-
-
-@pytest.mark.twin
-def test_nodes_that_the_machine_lacks_are_named():
-    snapshot = build_snapshot([(HEAP, 1)], [])
-    with pytest.raises(UsageError, match=r"vmitosis-replicate: nodes = 0,7: '7' is no node, .* 0\.\.1"):
-        replay_snapshot(
-            snapshot, None, [(REPLICATE, {"nodes": "0,7"})], Setup.of(machine=small_machine(2), costs=COSTS)
-        )
-
-
 # Page-table migration by counting on fingers: vMitosis, sections 2.1, 3.2 and 4.3.
 
 SERVER_COSTS = load_costs(None, "server-2020")
@@ -175,15 +152,6 @@ def test_guest_tables_that_share_a_page_of_the_hosts_move_together_by_one_write(
     assert moved.count("pte_writes", host=True) == len(VAS) + 1 + tables - 1, (
         "and each one's parent but the root"
     )
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize(
-    ("params", "said"), [({"layers": "neither"}, "both, ept, gpt"), ({"verify": "often"}, "never, start")]
-)
-def test_unknown_parameters_name_the_allowed_ones(params, said):
-    with pytest.raises(UsageError, match=said):
-        find(MIGRATE).configure(params)
 
 
 @pytest.mark.twin
