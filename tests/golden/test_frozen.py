@@ -72,7 +72,8 @@ def questions():
     for name in (*SAMPLES, *(name for name in SYNTHETIC if name != "short")):
         native = not name.endswith(("visible", "oblivious"))
         policies = NATIVE if native else OBLIVIOUS if name.endswith("oblivious") else NESTED
-        asked += [form.format(name, policies=policies) for form in EVERYWHERE]
+        forms = [form for form in EVERYWHERE if "--cold" not in form or not name.startswith("vm-")]
+        asked += [form.format(name, policies=policies) for form in forms]
     return asked
 
 

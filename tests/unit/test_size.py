@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptanalyze import replay, synth, whatif
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.size import size_curve
+from ptanalyze.analysis.size import TIMES, needed_curve, size_curve
 from ptanalyze.analysis.verdict import TABLES
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Array, load_machine
@@ -180,6 +180,12 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
     assert "\n" not in str(caught.value)
 
 
+def test_the_run_as_traced_of_a_capture_made_smaller_is_refused_as_that_of_a_larger_run(tmp_path):
+    """Its management would be that of the small run, its memory that of the large one."""
+    with pytest.raises(UsageError, match=r"^--cold: .*16 times.*leave out --cold"):
+        whatif(made(tmp_path / "made", scale=16), "hydra", cold=True)
+
+
 # One mechanism: made smaller, or asked for larger.
 
 
@@ -258,6 +264,15 @@ def test_the_size_curve_turns_where_the_caches_no_longer_hold_the_leaf_entries(t
     bound = next(part.gain for part in parts if part.kind == TABLES)
     told = one.loc[1, ["speedup_low", "speedup", "speedup_high"]]
     assert [*bound] == pytest.approx(told.tolist(), rel=1e-3)
+
+
+def test_a_part_of_a_long_region_says_nothing_of_larger_runs(tmp_path, monkeypatch):
+    capture = made(tmp_path / "made")
+    replayed = replay(capture, ["mitosis", "thp"])
+    assert replayed.fits_caches and needed_curve(capture, (), Setup.of(), replayed).times == (1, *TIMES)
+    monkeypatch.setattr("ptanalyze.analysis.size.MOST_TOUCHES", 10_000)
+    curve = needed_curve(capture, (), Setup.of(), replayed)
+    assert (curve.times, curve.message.code, curve.best) == ((1,), "long", "mitosis")
 
 
 @pytest.mark.parametrize(("how", "why"), [

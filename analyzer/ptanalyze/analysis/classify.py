@@ -32,7 +32,7 @@ from .setup import (
     provenance_of,
     setup_of,
 )
-from .whatif import replay
+from .whatif import replay_snapshot
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -157,7 +157,8 @@ def walk_locality(
 
 def remote_by_first_touch(capture: Capture, setup: Setup) -> float:
     """Share of the trace's walks that would read a remote leaf entry, had first touch placed the tables."""
-    results = replay(capture, FIRST_TOUCH, replace(setup, cold=True)).results
+    how, cache = replace(setup, cold=True), capture.cache
+    results = replay_snapshot(capture.snapshot, capture.trace, [(FIRST_TOUCH, {})], how, cache_dir=cache)
     (local,) = (one.row()["leaf_LL_share"] for one in results if one.policy == FIRST_TOUCH)
     return 1 - float(local)
 

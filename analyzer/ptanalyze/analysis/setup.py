@@ -278,7 +278,17 @@ class ReplayCapture:
     provenance: dict[str, str]
 
     def scenario(self, setup: Setup) -> Scenario:
-        """The capture on the setup's machine, before any policy."""
+        """The capture on the setup's machine, before any policy.
+
+        UsageError for the run as traced, but over time, of a capture that was made smaller: what happens
+        once would be of the small run.
+        """
+        scale = self.snapshot.scale
+        if setup.cold and not setup.windows and scale > 1 and self.trace is not None:
+            raise UsageError(
+                f"--cold: the capture stands for a run of {scale:g} times its memory, and a run as traced is "
+                "of the traced size; leave out --cold"
+            )
         return setup.scenario(self.snapshot, self.trace, self.capture.cache)
 
     def others(self, setup: Setup) -> list[Scenario]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from ..core.columns import Message, joined, message
 from ..core.errors import RefusedError, UsageError, size_in_words
 from ..core.interval import NOTICED, Interval, as_read
@@ -16,10 +14,10 @@ from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..cost.law import PageTrial
 from ..formats.capture import CaptureLike
-from ..world.mm_events import part_of, within_region
+from ..world.mm_events import within_region
 from ..world.scaling import StandsFor, TooSmallError
 from .frames import Replayed, sweep_frame
-from .ranking import best_first, label_of
+from .ranking import best_first, label_of, reshapes
 from .setup import (
     Policies,
     ReplayCapture,
@@ -35,14 +33,13 @@ from .whatif import chosen, replay_scenario
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.trace import Trace
     from ..cost.result import Result
     from ..world.scenario import Scenario
 
 # The size curve: the same capture as runs that are larger and larger.
 
 TIMES = (4, 16, 64, 256)
-MOST_TOUCHES = 1 << 23  # of the steady part, that each size is replayed over
+MOST_TOUCHES = 1 << 23  # of the steady part, up to which larger runs are replayed unasked
 
 
 @dataclass(frozen=True)
@@ -54,14 +51,12 @@ class SizeCurve:
     bytes    of memory that the captured run maps
     fits     bytes of memory up to which one node's LLC holds the lines of all leaf entries
     at_least  the same where data leave page tables the least room
-    part     of what the sizes are if not of the whole region, "" elsewhere
     """
 
     times: Sequence[float]
     results: Sequence[Sequence[Result]]
     bytes: int
     fits: int
-    part: str = ""
     at_least: int = 0
 
     @cached_property
@@ -121,9 +116,8 @@ class SizeCurve:
             message("size", "gain", gain=gain, size=round(times * self.bytes))
             for times, gain in sizes[-1 if turn is None else turn :]
         ]
-        numbers = {"fits": fits, "policy": self.best, "gains": joined(gains), "part": self.part}
-        code = f"{'never' if turn is None else 'turns'}{'-of-part' if self.part else ''}"
-        return message("size", code, **numbers)
+        code = "long" if len(sizes) == 1 else "never" if turn is None else "turns"
+        return message("size", code, fits=fits, policy=self.best, gains=joined(gains))
 
     @property
     def sentence(self) -> str:
@@ -141,8 +135,7 @@ def size_curve(
     """The capture as itself and as runs `times` as large, under policies that leave page sizes and
     frames as they are: replayed, or in closed form from accessed bits. Arguments as in `whatif.replay`.
 
-    Of a steady part with more than MOST_TOUCHES touches, that many of it are replayed. UsageError without
-    either, for a Setup that stands for a larger run already, and for factors out of range.
+    UsageError without either, for a Setup that stands for a larger run already, and for factors out of range.
     """
     curve, why = _curve(open_replay_capture(capture), policies, setup_of(setup, options), times)
     if why is not None:
@@ -159,9 +152,8 @@ def _curve(
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
         raise UsageError(f"--sizes {','.join(f'{one:g}' for one in times)}: factors of 2 to {MOST_SCALED}")
     captured = known.scenario(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
-    trace, part, others = None, "", together(known.capture, how.weigh)
-    if captured.traced:
-        trace, part = _shortened(captured, within_region(captured.trace))
+    trace = within_region(captured.trace) if captured.traced else None
+    others = together(known.capture, how.weigh)
     asked = policies_of(policies) or asked_or_usual((), known.snapshot)
     counted = None if isinstance(how.calibration, PageTrial) else how.calibration  # a trial is of one size
     snapshot = replace(known.snapshot, trial=None)
@@ -180,13 +172,18 @@ def _curve(
                 raise
             why = error
             break
+    return SizeCurve(every[: len(of_each)], of_each, *_held(known, captured, how)), why
+
+
+def _held(known: ReplayCapture, captured: Scenario, how: Setup) -> tuple[int, int, int]:
+    """SizeCurve.bytes, fits and at_least."""
     memory, lines = captured.extent
     memory *= known.snapshot.scale
-    llc = how.machine.llc if trace is None else captured.machine.llc
+    llc = captured.machine.llc if captured.traced else how.machine.llc
     most, least = (
         round(memory * held / max(lines, 1)) for held in (llc.lines, llc.lines_at(llc.every_share[0]))
     )
-    return SizeCurve(every[: len(of_each)], of_each, memory, most, part, least), why
+    return memory, most, least
 
 
 def needed_curve(
@@ -194,26 +191,21 @@ def needed_curve(
 ) -> SizeCurve | None:
     """The SizeCurve of a capture whose leaf entries the caches hold, which says nothing else of larger runs;
     None for others, and for one that is too small to tell. Sizes that a stripped trace cannot tell are left
-    out."""
+    out, and of a steady part with more than MOST_TOUCHES touches all but its own: each replays all of it, as
+    a part may be another program (its start-up).
+    """
     if setup.stands_for.larger or setup.as_traced or not replayed.fits_caches:
         return None
+    known = open_replay_capture(capture)
+    captured = known.scenario(setup)
+    if captured.traced and captured.trace.chunks["touches"][captured.steady_from :].sum() > MOST_TOUCHES:
+        placed = [result for result in replayed.results if not reshapes(result.policy)]
+        return SizeCurve((1.0,), [placed], *_held(known, captured, setup))
     try:
-        curve, _ = _curve(open_replay_capture(capture), policies, setup, TIMES)
+        curve, _ = _curve(known, policies, setup, TIMES)
     except TooSmallError:  # the question itself has its answer
         return None
     return curve if len(curve.times) > 1 else None
-
-
-def _shortened(scenario: Scenario, trace: Trace) -> tuple[Trace, str]:
-    """(the trace up to MOST_TOUCHES of its steady part, what that is in words)"""
-    touches = np.cumsum(trace.chunks["touches"])
-    before = int(touches[scenario.steady_from - 1]) if scenario.steady_from else 0
-    last = int(np.searchsorted(touches, before + MOST_TOUCHES)) + 1
-    if last >= len(touches):
-        return trace, ""
-    accesses = trace.chunks["accesses"][scenario.steady_from :]
-    share = 100 * int(trace.chunks["accesses"][scenario.steady_from : last].sum()) / int(accesses.sum())
-    return part_of(trace, 0, last), f"of the first {share:.0f} % of its steady state"
 
 
 def sizes(
