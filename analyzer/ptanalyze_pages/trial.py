@@ -28,6 +28,7 @@ CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown
 STILL = 5  # windows without growth, and as many as with it: the figure is too coarse for them
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
+ALIKE = 0.1  # CPU time of a run of fixed time: what is outside that time gains, too
 LEFT = 0.1  # of the CPU time: less varies by as much from run to run
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
@@ -109,6 +110,8 @@ class Measured:
     made               blocks huge after each collapse
     thrown, still      windows in which pages changed by themselves; in which the figure stood still
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
+    runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
+                       stopped for its pages, on CPUs
     seconds            that all took; load: of the last minute; ended: why no more was measured
     """
 
@@ -120,6 +123,7 @@ class Measured:
     still: int = 0
     share: dict[str, float] = field(default_factory=dict)
     resident: int = 0
+    runs: list[tuple[float, float, float]] = field(default_factory=list)
     seconds: float = 0.0
     load: float = 0.0
     ended: str = "nothing was measured"
@@ -149,6 +153,19 @@ class Measured:
             return None
         low, _, high = over([*contiguous, *self.rates["split"]], found)
         return low, over(contiguous, found)[1], high
+
+    @property
+    def fixed_time(self) -> tuple[float, float] | None:
+        """Least and most seconds of runs that may end by a clock, however much they have done: all took the
+        same but for noise, or their CPU time hardly differs between page sizes. None: they do a fixed work.
+        """
+        if not self.runs:
+            return None
+        *elapsed, cpu = zip(*self.runs, strict=True)
+        alike = [took for took in elapsed if max(took) <= (1 + pt.law.PageTrial.NOISE) * min(took)]
+        if abs(np.log(np.median(cpu[::2]) / np.median(cpu[1::2]))) < ALIKE:
+            alike.append(cpu)
+        return (min(alike[0]), max(alike[0])) if alike else None
 
     def precise(self, precision: float) -> bool:
         low, middle, high = self.gain or (0.0, 0.0, 1.0)
@@ -265,12 +282,14 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
         with ExitStack() as stack:
+            started = time.monotonic()
             program = start(stack, command, warm_up or 0, how)
             if turn == 0 and not most:
                 tell_of_a_long_run(stack, how.say)
             if most:
                 grown(program, FILLED * most)
                 wait(program, 0)
+            stopped = time.monotonic()
             with standing_still(program.pid) as family:
                 blocks = how.blocks(stack, largest(program.pid))
                 if state == "huge":
@@ -283,7 +302,8 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             program.returncode = os.waitstatus_to_exitcode(status)
             if program.returncode:
                 raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
-            took = used.ru_utime + used.ru_stime
+            ended, took = time.monotonic(), used.ru_utime + used.ru_stime
+            done.runs.append((ended - started, ended - stopped, took))
             rest = took - before
             pages = "as found" if state == "found" else "huge pages"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
@@ -346,12 +366,24 @@ def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) ->
     return program
 
 
+def fixed(seconds: tuple[float, float]) -> str:
+    """What `fixed_time` means, and the way out."""
+    took = "-".join(dict.fromkeys(f"{x:.3g}" for x in seconds))
+    return (
+        f"not known if it runs for a fixed time, as each run took {took} s with either page size: give it "
+        "fixed work, or --figure-of CMD, which prints the work done"
+    )
+
+
 def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
-    """The calibration that -o writes; UsageError where nothing was measured."""
+    """The calibration that -o writes; UsageError where nothing was measured, PartialDataError where nothing
+    can be told from it."""
     blocks, ratios = done.blocks, (done.gain, done.contiguous, done.huge_over_split)
     gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
     if blocks is None or gain is None:
         raise pt.UsageError("trial --pages: nothing was measured, and so nothing is written")
+    if done.fixed_time and gain.middle >= pt.law.PageTrial.LEAST_GAIN:
+        raise pt.errors.PartialDataError(f"what huge pages give is {fixed(done.fixed_time)}")
     return pt.law.PageTrial(
         program=os.path.basename(command[0]) if command else "",
         command=" ".join(command),

@@ -236,7 +236,7 @@ def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
 
-    from .trial import BUSY, over
+    from .trial import BUSY, fixed, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
@@ -253,6 +253,8 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         (again, "check at the end, as found again (1 expected)", split, later),
     )
     lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
+    if done.fixed_time:
+        lines = [f"huge pages: {fixed(done.fixed_time)}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
     if done.thrown:
         windows = pt.errors.plural(done.thrown, "window")
@@ -271,11 +273,9 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
     if done.gain and done.gain[0] > 1 and pid is not None:
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
-    elif done.gain and done.gain[0] <= 1:
+    elif done.gain and done.gain[0] <= 1 and not done.fixed_time:
         why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
-        sentence = str(pt.columns.message("trial", why, gain=pt.Interval(*done.gain)))
-        if why == "noisy" and not done.rates["split"]:
-            sentence = "the range has 1: give more --pairs"
+        sentence = pt.columns.message("trial", why, gain=pt.Interval(*done.gain))
         lines.append(f"no proposal    {sentence}")
     return lines
 

@@ -480,7 +480,8 @@ def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeyp
         kept = pt.load(tmp_path / name)
         assert pt.measured.read_measured(kept.pages).gain.middle == gain
         assert run(["check", str(tmp_path / name)]) == 0 == run(["info", str(tmp_path / name)])
-        assert f"{gain:.2f}x" in capsys.readouterr().out
+        said = capsys.readouterr()
+        assert f"{gain:.2f}x" in said.out and "--calibration" not in said.err
     monkeypatch.undo()
     assert run(["record", "--pages", "-o", str(tmp_path / "small"), "--", "true"]) == 3
     assert pt.load(tmp_path / "small").pages is None and run(["check", str(tmp_path / "small")]) == 0
@@ -636,6 +637,21 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     assert f"load {done.load:.1f} on" in str(lines_of(done))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert "--pairs" in lines_of(done)[-1]
+
+
+@pytest.mark.parametrize("seconds", [(2.41, 2.01, 2.3), (2.01, 2.41, 2.3), (2.3, 2.4, 2.15)])
+def test_runs_that_all_take_the_same_time_show_no_gain(seconds):
+    """They may end by a clock: 1.63 times the work in the same time came out as 1.07x (1.06-1.07)."""
+    done = Measured("CPU time of whole runs", share={"found": 0.0, "huge": 1.0}, made=[4])
+    done.rates["found"], done.rates["huge"] = [1.0] * 3, [1.07] * 3
+    done.runs = [(2.0, 2.0, 2.0), seconds] * 3
+    assert done.fixed_time == (2.0, min(seconds))
+    assert "1.07x" not in lines_of(done)[0] and "--figure-of" in lines_of(done)[0]
+    done.blocks = object()
+    with pytest.raises(PartialDataError, match="--figure-of"):
+        engine.record(done, ["app"])
+    done.runs, done.blocks = [(2.0, 2.0, 2.0), (2.4, 2.4, 2.3)] * 3, None
+    assert not done.fixed_time and "1.07x" in lines_of(done)[0]
 
 
 def test_a_load_while_frames_lie_in_a_row_is_in_the_range():

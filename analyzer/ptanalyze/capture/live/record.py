@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
 from ...core.safe_files import temporary_directory
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
+from ...cost.law import UnfitError
 from ...formats.atomic import atomic_write
 from ...formats.record import PAGES, TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
@@ -211,7 +212,10 @@ def record(
             try:
                 measure(directory / PAGES)
             except PtanalyzeError as error:
-                recording.problems.append(f"recorded, but not measured with huge pages: {error}")
+                said = f"no trial: {error}"
+                if isinstance(error, UnfitError):
+                    said = f"a trial that cannot be used: {error.why}"
+                recording.problems.append(f"recorded, with {said}")
             with suppress(OSError):  # a file that it reads its input from; a terminal, or a pipe
                 os.lseek(0, 0, os.SEEK_SET)
         trace = room(directory, runs_as) / TRACE
