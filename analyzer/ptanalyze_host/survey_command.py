@@ -182,7 +182,11 @@ def view(
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
         steps = tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
-    all_of_it = [*map(row_of_group, groups)] or [{**row(one), **more(one, found)} for one in found]
+    grouped_here = any(one.cgroup not in ("", "/") for one in found)
+    cgroup = [{"cgroup": short(one.cgroup)} if grouped_here else {} for one in found]
+    all_of_it = [*map(row_of_group, groups)] or [
+        {**row(one), **of} for one, of in zip(found, cgroup, strict=True)
+    ]
     below = [f"{len(all_of_it) - top} more: --top {len(all_of_it)}"] if len(all_of_it) > top else []
     yield pt.columns.Section("Page tables of this host", without_places(all_of_it[:top], nodes), below)
     if steps:
@@ -227,14 +231,6 @@ PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # th
 def without_places(rows: list[dict[str, pt.columns.Cell]], nodes: int) -> list[dict[str, pt.columns.Cell]]:
     """The rows with the columns that can differ on a host of so many nodes."""
     return [{key: cell for key, cell in one.items() if nodes > 1 or key not in PLACES} for one in rows]
-
-
-def more(one: Surveyed, found: Sequence[Surveyed]) -> dict[str, pt.columns.Cell]:
-    """Further cells of a row, where any of them all has them."""
-    cells: dict[str, pt.columns.Cell] = {}
-    if any(other.cgroup not in ("", "/") for other in found):
-        cells["cgroup"] = short(one.cgroup)
-    return cells
 
 
 def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:

@@ -117,6 +117,6 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
         return Meter(unit, lambda: (instructions(), cycles()), unit)
     raise pt.UsageError(
         f"PID {pid}: makes few system calls, and this machine counts no instructions: give --figure-of, a "
-        "command that prints how much the program has done so far, as 'cat done'; or restart it under the "
-        "tool: trial --pages -- COMMAND"
+        "command that prints how much the program has done so far; where it writes as it works, --figure-of "
+        f"\"sed -n 's/wchar: //p' /proc/{pid}/io\"; or restart it under the tool: trial --pages -- COMMAND"
     )

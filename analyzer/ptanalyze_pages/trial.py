@@ -246,7 +246,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how.seconds, each)
-    done.ended = f"the time is up (--time {how.limit:g}s)"
+    done.ended = f"measured for {how.limit:g} s (--time)"
     while not rates["huge"] or time.monotonic() < end:
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
@@ -255,8 +255,9 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
         if huge and split:
             rates["huge"].append(huge)
             rates["split"].append(split)
-            pair_of = f"pair {len(rates['huge'])}: {huge:,.6g} with {done.made[-1]:,} blocks huge"
-            how.say(f"{pair_of}, {split:,.6g} with small ones ({meter.unit})")
+            shown = [f"{float(f'{rate:.4g}'):,.6g}" for rate in (huge, split)]
+            pair_of = f"pair {len(rates['huge'])}: {shown[0]} with {done.made[-1]:,} blocks huge"
+            how.say(f"{pair_of}, {shown[1]} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
             break
@@ -376,8 +377,7 @@ def fixed(seconds: tuple[float, float]) -> str:
 
 
 def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
-    """The calibration that -o writes; UsageError where nothing was measured, PartialDataError where nothing
-    can be told from it."""
+    """The calibration that -o writes; UsageError where nothing was measured, PartialDataError: fixed time."""
     blocks, ratios = done.blocks, (done.gain, done.contiguous, done.huge_over_split)
     gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
     if blocks is None or gain is None:

@@ -193,10 +193,8 @@ def command(
     seconds = seconds or 10.0
     done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
-    of_each = f"{pt.errors.plural(len(each), 'pair')} of {seconds:g} s"
-    pt.options.echo(
-        written((each[0], done.slowdown, each[-1]), "run time with far tables", "near ones", of_each)
-    )
+    ratio, of_each = (each[0], done.slowdown, each[-1]), f", {len(each)} pairs of {seconds:g} s each"
+    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each))
     if file is not None:
         write(file, done)
 
@@ -228,9 +226,8 @@ def measure(command: Sequence[str], user: str | None, file: Path) -> None:
 
 
 def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
-    return str(
-        pt.columns.message("trial", "answer", gain=pt.Interval(*ratio), what=what, of=of, numbers=numbers)
-    )
+    gain = pt.Interval(*ratio)
+    return str(pt.columns.message("trial", "answer", gain=gain, what=what, of=of, numbers=numbers))
 
 
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
@@ -240,14 +237,18 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
-    found = f"the pages as found ({100 * share:.0f} % of its memory huge)" if share > 0.01 else "small ones"
+    found = (
+        f"its pages as found ({100 * share:.0f} % of its memory huge)"
+        if share > 0.01
+        else "small pages as found"
+    )
     again = over(rates["again"], rates["split"]) if rates["again"] and rates["split"] else None
-    pairs, split = pt.errors.plural(count["huge"], "pair"), "small ones in contiguous frames"
+    pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once, later = (
-        f"{count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))
+        f", {count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))
     )
     ratios = (
-        (done.gain, "huge pages", found, pairs),
+        (done.gain, "huge pages", found, "" if done.contiguous else pairs),
         (done.huge_over_split, "huge pages", split, pairs),
         (done.contiguous, "contiguous frames", "pages as found", once),
         (again, "check at the end, as found again (1 expected)", split, later),
@@ -256,12 +257,11 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     if done.fixed_time:
         lines = [f"huge pages: {fixed(done.fixed_time)}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
-    if done.thrown:
-        windows = pt.errors.plural(done.thrown, "window")
-        lines.append(f"thrown away    {windows}: pages changed by themselves, by khugepaged for one")
-    if done.still:
-        windows = pt.errors.plural(done.still, "window")
-        lines.append(f"left out       {windows} in which the figure did not grow: --for more time each")
+    for number, what, why in (
+        (done.thrown, "thrown away    ", ": pages changed by themselves, by khugepaged for one"),
+        (done.still, "left out       ", " in which the figure did not grow: --for more time each"),
+    ):
+        lines += [f"{what}{pt.errors.plural(number, 'window')}{why}"] if number else []
     if blocks:
         lines += [
             f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
