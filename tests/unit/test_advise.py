@@ -384,6 +384,26 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     about = Workload(np.array([9, 0]), np.array([0, 9, 0]), memory, allocator=by, huge_pages=allowed)
     found = verdict([base, huge], about)
     assert found.kind == PAGES and (found.action and found.action.code) == action
+    assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), (
+        "it does nothing for mmap of its own"
+    )
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(("barred", "made", "said"), [(127, 1, True), (4, 40, False), (0, 9, False)])
+def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(nodes, barred, made, said):
+    linux, thp = results("thp")
+    none = Interval.exactly(1.0)
+    base = replace(linux, local_tables=none, local_data=none, classes=linux.classes[:nodes])
+    huge = replace(thp, speedup=none, facts={"regions_forbidden": barred, "regions_promoted": made})
+    about = Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
+    found = verdict([base], about, [huge])
+    assert [note.code for note in found.notes] == ["forbidden"] * said and found.of_page_size is said
+    assert (PAGES in {part.kind for part in found.parts}) is not said
+    judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
+    assert found.limit.code == judged[said]
+    better = verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])
+    assert better.kind == PAGES and len(better.notes) == said, "the rest gains, as far as is known"
 
 
 @pytest.mark.parametrize(

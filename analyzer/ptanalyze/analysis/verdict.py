@@ -38,7 +38,7 @@ from ..core.interval import NOTICED, Interval, differs, faster, gains, interval,
 from ..core.snapshot import blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
 from ..policies import BOUND, RESEARCH, availability
-from ..world.mm_events import allowed
+from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
 from ..world.scaling import mapped_bytes
 from ..world.thread_placement import RECORDED
 from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
-PAGE_BYTES = 4096
+PAGE_BYTES, HUGE_BYTES = 4096, 2 << 20
 WALKS_AT_ONCE = 1 << 20
 
 
@@ -235,9 +235,10 @@ PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET = "thp", "ept-reset"
-HUGE_UNKNOWN = {"huge-pages", "beyond", "walks-uncounted", "walks-spared"}  # codes of notes
+HUGE_UNKNOWN = {"huge-pages", "forbidden", "beyond", "walks-uncounted", "walks-spared"}  # codes of notes
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
+FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
 CROWDED = 0.6  # share of data that one node serves, from which on its bandwidth limits several readers
 SEVERAL = 1.5  # nodes of equal shares that read
@@ -377,12 +378,14 @@ def verdict(
     if about is None:
         return Verdict(base, answers, [], None, [], None, None, cautions(base, best, asked))
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
-    parts, notes = parts_of(base, huge), [*_unmeasured(base), *notes]
+    barred = _forbidden(huge, about)
+    told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
+    parts, notes = parts_of(base, told), [*_unmeasured(base), *barred, *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
     limit = limit_of(base, parts, about, answered, {note.code for note in notes})
     action = _action(base, parts, within, about)
-    told = cautions(base, best, asked)
-    return Verdict(base, answers, parts, limit, notes, action, _research(base, within), told)
+    research, beware = _research(base, within), cautions(base, best, asked)
+    return Verdict(base, answers, parts, limit, notes, action, research, beware)
 
 
 def one_node(base: Result) -> bool:
@@ -453,6 +456,16 @@ def _unmeasured(base: Result) -> list[Message]:
         where = base.finding(DATA_NODES)
         notes.append(message("unknown", "data-by-walks" if where else "data", text=where and where.text))
     return notes
+
+
+def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
+    """Memory that the program's own calls keep small, of which the gain of huge pages tells nothing."""
+    count = {} if huge is None else huge.facts
+    barred, made = count.get("regions_forbidden", 0), count.get("regions_promoted", 0)
+    if not barred or barred < FORBIDDEN_MUCH * (barred + made):
+        return []
+    call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
+    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
 
 
 def limit_of(
@@ -574,11 +587,11 @@ def _huge(part: Part, about: Workload) -> Message | None:
     if part.kind != PAGES or not worth or about.huge_pages not in allows:
         return None
     code = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
-    if about.vm is None:
-        return message("type", code, where=message("where", "here"))
-    if about.host_small > HOST_IS_HUGE:
-        return message("type", "in-both", line=message("type", code, where=message("where", "guest")))
-    return message("type", code, where=message("where", "guest"))
+    line = f"{as_root()} hugepages PID --yes"
+    typed = message("type", code, where=message("where", "here" if about.vm is None else "guest"), line=line)
+    if about.vm is not None and about.host_small > HOST_IS_HUGE:
+        return message("type", "in-both", line=typed)
+    return typed
 
 
 def _research(base: Result, within: Sequence[Result]) -> Message | None:
