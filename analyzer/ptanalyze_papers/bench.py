@@ -64,7 +64,7 @@ class Bench:
             machine = pt.load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
         results = pt.analysis.replay_snapshot(
-            capture.snapshot, trace, asked, pt.Setup.of(**how, machine=machine), cache_dir=capture.cache
+            capture.snapshot, trace, asked, pt.Setup.of(**how, machine=machine)
         )
         names = [result.policy for result in results]
         return {

@@ -19,7 +19,6 @@ from ptanalyze.formats.measured import write_calibration
 from ptanalyze.formats.record import TRACE, new_capture, seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_snapshot, write_tree, write_vm
 from ptanalyze.kernels.jit import save_code
-from ptanalyze.world import stream_store
 from ptanalyze.world.address_space import Nested
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.perf_samples import HEADER as PERF_HEADER
@@ -28,7 +27,7 @@ from strategies import Page, build_snapshot, build_tree, frames_on
 from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_stat
 
 from .changes import reseal, zipped
-from .readers import KEPT, READERS, SMALL, STREAM_CHUNKS
+from .readers import KEPT, READERS
 
 # Small captures of every kind, and a text of every kind that is read: what is changed.
 
@@ -239,7 +238,6 @@ def small_files(place, bases, texts):
         "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],
         "vm": [bases[name] for name in ("vm", "vm-host")],
         "trace": [bases[name][TRACE] for name in ("four", "trace")],
-        "walk stream": [stream(place)],
         "heat": [
             write_bits(place / "h", HEAT).read_bytes(),
             write_rounds(place / "r", [{0x201000: 5.0, 0x209000: 15.0}] * 3, (10, 20)).read_bytes(),
@@ -294,14 +292,6 @@ def dynamorio():
     first = [*test_foreign_traces.begin(7), *at(5, 1), (test_foreign_traces.INSTR, 3, 0x400000), read(9)]
     rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_foreign_traces.end(7)]
     return np.array([*first, *rest], DRMEMTRACE).tobytes()
-
-
-def stream(place):
-    with stream_store.Writer(place / SMALL, "x") as writer:
-        for _ in range(STREAM_CHUNKS):
-            writer.append(np.arange(700, 740, dtype=np.uint32), np.zeros(40, bool), np.array([40]))
-        writer.seal(np.ones((1, 3), np.int64))
-    return contents(place / SMALL / "walks-x")
 
 
 def perf_data():

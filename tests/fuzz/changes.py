@@ -10,8 +10,6 @@ import zlib
 from copy import deepcopy
 from struct import pack_into, unpack_from
 
-import numpy as np
-
 from ptanalyze.formats.record import manifest_crc
 
 # Changes that know a file's format and keep its checksums right: what a hostile writer does.
@@ -289,24 +287,6 @@ def in_xz(change):
 
 def in_zip(change):
     return packed(change, zipped, unzipped)
-
-
-def array_changed(array, r):
-    how = r.randrange(6)
-    if how == 0:
-        return array[: r.choice([0, 1, max(len(array) - 1, 0)])]
-    if how == 1:
-        return np.concatenate([array, array[:1]])
-    if how == 2 and array.dtype.names is None:
-        return array.astype(r.choice(["<i4", "<u8", "<f8", "S8", ">i8"]))
-    data = bytearray(array.tobytes())
-    if not data:
-        return array
-    size = array.dtype.itemsize
-    for _ in range(r.choice([1, 1, 2, 5])):
-        width = r.choice([width for width in (1, 2, 4, 8) if width <= size])
-        put(data, r.randrange(len(data) // width) * width, width, number(r))
-    return np.frombuffer(bytes(data[: array.nbytes]), array.dtype)
 
 
 # Changes that know nothing of a format, and values that lie at the edges of one.

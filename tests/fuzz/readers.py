@@ -1,14 +1,9 @@
 """Functions that read a file, each called on small files of its format: hundreds of inputs a second."""
 
-import io
 import re
 import shutil
-import zlib
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
@@ -18,7 +13,6 @@ from ptanalyze.formats.record import read_manifest
 from ptanalyze.formats.snapshot import parse_maps, read_snapshot, read_vm
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.kernels.jit import load_code
-from ptanalyze.world import stream_store
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
 from ptanalyze_formats.champsim import import_champsim
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
@@ -32,7 +26,6 @@ from ptanalyze_law.perf_stat import read_perf_stat, walk_run
 
 from .attempt import function
 from .changes import (
-    array_changed,
     changed,
     changed_text,
     hostile,
@@ -45,10 +38,8 @@ from .changes import (
 )
 
 SMALL = "small"  # the directory that a changed file is in
-STREAM = Path(SMALL, "walks-x")
 KEPT = ("machine code", b"\x90" * 50)  # of compiled code
 OUT = "out"  # the directory that readers write to
-STREAM_CHUNKS, STREAM_REGIONS = 3, 5
 
 
 class Reader(NamedTuple):
@@ -92,12 +83,6 @@ def compiled(path):
     assert code in (None, KEPT), "damaged code was loaded"
 
 
-def walk_stream(directory):
-    name = directory.name.removeprefix("walks-")
-    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS)
-    assert stream is None or int(np.max(stream.page, initial=0)) >> SLOT_BITS < STREAM_REGIONS
-
-
 def named_otherwise(files, r):
     """Change a file's content or name, or both, in a directory of the kernel's."""
     name = r.choice(sorted(files))
@@ -126,18 +111,6 @@ def capture_changed(files, r):
     return hostile(files, [files], r)
 
 
-def stream_changed(files, r):
-    """Change a file of a walk stream; the checksum of numbers alone fits."""
-    name = r.choice(sorted(files))
-    if name == stream_store.REST:
-        return files | {name: changed(files[name], r)}
-    files = files | {name: array_changed(np.frombuffer(files[name], stream_store.LONG[name]), r).tobytes()}
-    with np.load(io.BytesIO(files[stream_store.REST])) as rest, io.BytesIO() as content:
-        sums = np.array([zlib.crc32(files[column]) for column in stream_store.LONG])
-        np.savez(content, **{**rest, "sums": sums})
-        return files | {stream_store.REST: content.getvalue()}
-
-
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
 champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
 dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
@@ -148,7 +121,6 @@ READERS = {
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
-    "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
     "heat": Reader((heat.read_heat, heat.costs), record_changes(512, 88, [(k, 8) for k in range(0, 88, 8)])),
     "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),
     "machine": Reader((load_machine,), file="in.toml"),

@@ -51,19 +51,18 @@ def sample():
     return open_capture(bundled("samples") / "sysbench-memory")
 
 
-def counts(capture, machine, policies, cache_dir, refused=None):
+def counts(capture, machine, policies, refused=None):
     """Counts of the run as traced."""
-    return [stored(one) for one in replayed(capture, machine, policies, cache_dir, refused, cold=True)]
+    return [stored(one) for one in replayed(capture, machine, policies, refused, cold=True)]
 
 
-def replayed(capture, machine, policies, cache_dir, refused=None, cold=False):
+def replayed(capture, machine, policies, refused=None, cold=False):
     told = {"mode": "no-p"} if capture.snapshot.numa_oblivious else {}
     return replay_snapshot(
         capture.snapshot,
         capture.trace,
         [(name, told if "vmitosis-replicate" in name else {}) for name in policies],
         Setup.of(machine=load_machine(machine), cold=cold),
-        cache_dir=cache_dir,
         refused=refused,
     )
 
@@ -79,14 +78,14 @@ def stored(result):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_counts_under_every_policy_are_as_stored(sample, machine, tmp_path):
-    agree(f"whatif-{machine}", counts(sample, machine, NATIVE, tmp_path))
+def test_counts_under_every_policy_are_as_stored(sample, machine):
+    agree(f"whatif-{machine}", counts(sample, machine, NATIVE))
 
 
 @pytest.mark.parametrize("vm, refused", [("vm-numa-visible", ()), ("vm-numa-oblivious", NEED_NODES)])
-def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, refused, tmp_path):
+def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, refused):
     capture, said = open_capture(bundled("samples") / vm), {}
-    agree(f"whatif-{vm}", counts(capture, MACHINES[0], NESTED, tmp_path, said))
+    agree(f"whatif-{vm}", counts(capture, MACHINES[0], NESTED, said))
     assert set(said) == set(refused)
 
 

@@ -32,11 +32,11 @@ from ptanalyze.core.safe_files import (
     temporary_directory,
     unfinished_directory,
 )
+from ptanalyze.formats import trace as trace_files
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import copy_private, damaged_files, new_capture, read_manifest, seal
 from ptanalyze.formats.trace import INDEX
-from ptanalyze.world.stream_store import Writer, kept, trim
 from ptanalyze_papers.bench import bench
 
 # What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
@@ -200,21 +200,19 @@ def test_without_any_cache_the_result_is_the_same(traced, monkeypatch):
     assert not [path for path in traced.parent.iterdir() if NAME.fullmatch(path.name)]
 
 
-def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
+def test_a_stream_that_finds_no_room_leaves_nothing(traced, tmp_path, monkeypatch):
+    assert load(traced).trace.touches
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ones = np.ones(1 << 20, np.uint32)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, hard))
     try:
-        with (
-            pytest.raises(
-                Exception, match=r"walk stream cannot be stored.*; free space there, or name another"
-            ),
-            Writer(tmp_path, "k") as writer,
-        ):
-            writer.append(ones, ones.astype(bool), np.array([len(ones)]))
+        with pytest.raises(UsageError, match=f"{place}: walk stream cannot be stored: File too large; free"):
+            classify(traced, weight="walks")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not os.listdir(tmp_path)
+    assert not os.listdir(place)
 
 
 @needs_root
@@ -248,22 +246,6 @@ def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkey
             assert len(os.listdir(tmp_path)) == 1
 
 
-def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, monkeypatch):
-    """Several workers filter the same walks; each moves aside what it finds under the name."""
-    named = Writer._name
-
-    def name_and_replace(writer):
-        named(writer)
-        shutil.rmtree(tmp_path / "walks-x")
-
-    monkeypatch.setattr(Writer, "_name", name_and_replace)
-    pages = np.arange(5000, dtype=np.uint32)
-    with Writer(tmp_path, "x") as writer:
-        writer.append(pages, pages > 7, np.array([5000]))
-        stream = writer.seal(np.zeros((1, 3), np.int64))
-    assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]
-
-
 def test_what_a_killed_validation_left_is_gone_when_the_next_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     child = os.fork()
@@ -291,14 +273,13 @@ def held(directory):
     return sorted((path, path.lstat().st_mtime_ns) for path in directory.rglob("*"))
 
 
-@pytest.mark.parametrize("name", ["page", INDEX])
-def test_a_cache_that_came_with_a_capture_is_not_read(traced, name):
-    """Who packs a capture may put a .cache into it, with streams to which all checksums fit."""
+def test_a_cache_that_came_with_a_capture_is_not_read(traced):
+    """Who packs a capture may put a .cache into it, with an index to which all checksums fit."""
     right = walks(traced)
     (kept_here,) = (traced.parent / "cache" / "ptanalyze").iterdir()
     (traced / ".cache").mkdir()
     kept_here.rename(traced / ".cache" / kept_here.name)
-    next((traced / ".cache").rglob(name)).write_bytes(b"")
+    next((traced / ".cache").rglob(INDEX)).write_bytes(b"")
     before = held(traced)
     assert walks(traced) == right and kept_here.is_dir() and held(traced) == before
 
@@ -323,42 +304,16 @@ def test_a_cache_of_others_is_not_used(traced, what):
     assert walks(traced) and load(traced).cache is None and not list(place.iterdir())
 
 
-def keep_streams(place, *ages):
-    """Make streams of 1,000 bytes, last used so many seconds ago."""
-    for k, age in enumerate(ages):
-        stream = place / f"{k % 2:032x}" / f"walks-{k:032x}"
-        stream.mkdir(parents=True)
-        (stream / "page.npy").write_bytes(bytes(1000))
-        os.utime(stream, (time.time() - age,) * 2)
-
-
-def test_the_longest_unused_streams_go_first(tmp_path):
-    keep_streams(tmp_path, 10, 40, 20, 30)
-    others = [tmp_path / "other" / f"walks-{0:032x}", tmp_path / f"{0:032x}" / "other"]
-    for path in others:
-        path.mkdir(parents=True)
-    trim(tmp_path, 2500)
-    assert [path.name[-1] for path in kept(tmp_path)] == ["2", "0"] and all(path.is_dir() for path in others)
-    trim(tmp_path, -1)
-    assert not kept(tmp_path) and all(path.is_dir() for path in others)
-
-
-def test_streams_take_no_more_than_their_bound(traced, monkeypatch):
-    right = walks(traced)
-    place = traced.parent / "cache" / "ptanalyze"
-    size = sum(kept(place).values())
-    keep_streams(place, 10**6, 10**7)
-    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", str(size + 1500))
-    for path in load(traced).cache.glob("walks-*"):
-        shutil.rmtree(path)
-    assert walks(traced) == right and sum(kept(place).values()) == size + 1000
-    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", "0")
-    for path in load(traced).cache.glob("walks-*"):
-        shutil.rmtree(path)
-    assert walks(traced) == right and not kept(place)
-    monkeypatch.setenv("PTANALYZE_CACHE_SIZE", "much")
-    with pytest.raises(UsageError, match="PTANALYZE_CACHE_SIZE = much"):
-        walks(traced)
+def test_the_newest_indexes_are_kept_and_no_streams_of_older_versions(traced, monkeypatch):
+    monkeypatch.setattr(trace_files, "KEPT", 2)
+    place = load(traced).cache.parent
+    for name, age in (("0" * 32, 10), ("1" * 32, 20), ("other" * 7, 30)):
+        (place / name / "walks-x").mkdir(parents=True)
+        os.utime(place / name, (time.time() - age,) * 2)
+    assert load(traced).trace
+    left = {str(path.relative_to(place)) for path in place.rglob("*")}
+    mine = load(traced).identity
+    assert left == {"0" * 32, mine, f"{mine}/{INDEX}", "other" * 7, f"{'other' * 7}/walks-x"}
 
 
 @needs_root

@@ -1,7 +1,6 @@
 """TLBs, the filter around them, stripped traces."""
 
-import os
-import zlib
+import tempfile
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +33,7 @@ from ptanalyze.world.tlb_filter import (
 )
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
 
-# The filter around the kernels: threads, batches, the stored stream.
+# The filter around the kernels: threads, batches, the stream in a file.
 
 
 def filter_trace(*where, **how):
@@ -60,71 +59,11 @@ def same(a, b):
 
 
 @pytest.mark.twin
-def test_an_empty_trace_gives_an_empty_stream(tmp_path):
+def test_an_empty_trace_gives_an_empty_stream():
     trace = build_trace([])
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
-    for _ in range(2):
-        stream = filter_trace(trace, space, place(trace, 2, 2), TLB, cache_dir=tmp_path)
-        assert len(stream) == 0 and stream.offset.tolist() == [0] and stream.hits.tolist() == [[0] * 3] * 2
-
-
-def only_decoded_once(trace):
-    """The trace, but a second decoding fails."""
-    left = [1]
-
-    def batches(least):
-        assert left.pop()
-        return trace.batches(least)
-
-    return type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, trace.facts)
-
-
-@pytest.mark.twin
-def test_a_stored_stream_is_found_again_without_decoding_the_trace(case, tmp_path):
-    trace, space, placement = case
-    once = only_decoded_once(trace)
-    first = filter_trace(once, space, placement, TLB, cache_dir=tmp_path)
-    assert same(first, filter_trace(once, space, placement, TLB, cache_dir=tmp_path))
-    (directory,) = tmp_path.iterdir()
-    assert {oct(os.stat(directory / name).st_mode & 0o777) for name in os.listdir(directory)} == {"0o600"}
-
-
-@pytest.mark.twin
-def test_a_stream_that_is_not_kept_is_not_synced_to_disk(case, tmp_path, monkeypatch):
-    synced, fsync = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
-    assert len(filter_trace(*case, TLB)) and not synced
-    assert len(filter_trace(*case, TLB, cache_dir=tmp_path)) and len(synced) == 3
-
-
-@pytest.mark.twin
-def test_another_tlb_placement_or_trace_is_another_stream(case, tmp_path):
-    trace, space, placement = case
-    filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
-    filter_trace(trace, space, placement, small_tlb((8, 4), (16, 4)), cache_dir=tmp_path)
-    filter_trace(trace, space, place(trace, 2, 2), TLB, cache_dir=tmp_path)
-    trace.facts["program"] = "other"
-    filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 4
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("name", ["page", "write", "rest.npz"])
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "empty"])
-def test_a_damaged_stored_stream_is_computed_again(case, tmp_path, name, damage):
-    stream = filter_trace(*case, TLB, cache_dir=tmp_path)
-    expected = [np.array(getattr(stream, column)) for column in ("page", "write", "offset", "hits")]
-    (directory,) = tmp_path.iterdir()
-    path, content = directory / name, bytearray((directory / name).read_bytes())
-    if damage == "flip":
-        content[len(content) // 2] ^= 4
-    content = {"flip": content, "truncate": content[:-1], "empty": b"", "remove": None}[damage]
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    again = filter_trace(*case, TLB, cache_dir=tmp_path)
-    assert all(map(np.array_equal, (again.page, again.write, again.offset, again.hits), expected))
-    assert [path.name for path in tmp_path.iterdir()] == [directory.name]
+    stream = filter_trace(trace, space, place(trace, 2, 2), TLB)
+    assert len(stream) == 0 and stream.offset.tolist() == [0] and stream.hits.tolist() == [[0] * 3] * 2
 
 
 @pytest.mark.twin
@@ -176,7 +115,8 @@ def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case
 
 @pytest.mark.twin
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, threads):
+def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     trace, space, placement = case
 
     def batches(least):
@@ -185,7 +125,7 @@ def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, threa
 
     broken = type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, {})
     with pytest.raises(CaptureError, match="cut off"):
-        filter_trace(broken, space, placement, TLB, cache_dir=tmp_path, threads=threads)
+        filter_trace(broken, space, placement, TLB, threads=threads)
     assert not list(tmp_path.iterdir())
 
 
@@ -200,48 +140,14 @@ def test_a_page_outside_the_regions_of_the_trace_is_refused(case):
 
 
 @pytest.mark.twin
-def test_a_cache_directory_that_cannot_be_made_changes_no_result(case, tmp_path):
-    (tmp_path / "file").write_text("")
-    kept = filter_trace(*case, TLB, cache_dir=tmp_path / "file" / "cache")
-    assert np.array_equal(kept.page, filter_trace(*case, TLB).page)
-
-
-@pytest.mark.twin
-def test_a_memory_mapped_stream_feeds_the_cache_pass(tmp_path):
+def test_a_memory_mapped_stream_feeds_the_cache_pass():
     trace = build_trace([(k % 2, [GIB + KIB4 * (k + 8 * n) for n in range(700)]) for k in range(8)])
     space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 2)
-    stream = filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
+    stream = filter_trace(trace, space, placement, TLB)
     assert isinstance(stream.page, np.memmap) and len(stream) == 5600
     reads = [reads for _, reads in cache_pass(space, placement, small_machine(), stream, batch=1000)]
     assert np.array_equal(np.concatenate([r.page for r in reads]), stream.page)
     assert all((r.read & np.uint64(1 << 8)).all() for r in reads)  # every walk reads its leaf entry
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("page", lambda column: column | np.uint32(1 << 31)),
-        ("page", lambda column: column[:-1]),
-        ("write", lambda column: column[:-1]),
-        ("offset", lambda column: column[::-1]),
-        ("offset", lambda column: column[:-1]),
-        ("hits", lambda column: column[:, :2]),
-    ],
-)
-def test_a_stored_stream_of_another_trace_is_computed_again(case, tmp_path, name, change):
-    """Whose checksums fit."""
-    stream = filter_trace(*case, TLB, cache_dir=tmp_path)
-    columns = {of: np.array(getattr(stream, of)) for of in ("page", "write", "offset", "hits")}
-    (directory,) = tmp_path.iterdir()
-    forged = columns | {name: change(columns[name])}
-    page, write = (np.ascontiguousarray(forged[of]) for of in ("page", "write"))
-    for of, column in (("page", page), ("write", write)):
-        (directory / of).write_bytes(column.tobytes())
-    sums = np.array([zlib.crc32(page.tobytes()), zlib.crc32(write.tobytes())])
-    np.savez(directory / "rest.npz", offset=forged["offset"], hits=forged["hits"], sums=sums)
-    again = filter_trace(*case, TLB, cache_dir=tmp_path)
-    assert all(np.array_equal(getattr(again, of), column) for of, column in columns.items())
 
 
 @pytest.mark.twin

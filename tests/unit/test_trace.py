@@ -127,7 +127,7 @@ def test_what_is_left_of_batches_that_were_begun_is_pieces_too(tmp_path):
     ]  # fmt: skip
     decoded = iter([next(read_trace(path).batches(9))])
     (piece,) = pieces(decoded)
-    assert piece.chunks == slice(0, 5) and piece.decode(Scratch()) is piece.decode(Scratch())
+    assert piece.chunks == slice(0, 5) and np.shares_memory(*(piece.decode(Scratch()).page for _ in range(2)))
 
 
 @pytest.mark.twin

@@ -45,9 +45,9 @@ def process(nodes=2):
     return snapshot, build_trace([(0, PAGES), (1, PAGES), (0, PAGES)], unmap)
 
 
-def ask(snapshot, trace, policies, machine=None, cache_dir=None, **options):
+def ask(snapshot, trace, policies, machine=None, **options):
     setup = Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
-    return replay_snapshot(snapshot, trace, policies, setup, cache_dir=cache_dir)
+    return replay_snapshot(snapshot, trace, policies, setup)
 
 
 @pytest.mark.twin

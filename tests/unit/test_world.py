@@ -14,9 +14,8 @@ from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.analysis.verdict import workload
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.machine import Array, Moves, load_machine, sharing
-from ptanalyze.core.trace import blocks, give_back
+from ptanalyze.core.trace import WalkStream, blocks, give_back
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.world import stream_store
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import TracedProgram
 from ptanalyze_synth.capture import synthesize
@@ -38,9 +37,10 @@ def scenario(tmp_path):
     trace.chunks["time"] = np.arange(CHUNKS) * 10**6
     page = np.sort(np.random.default_rng(1).integers(0, len(trace.regions) << 9, WALKS)).astype(np.uint32)
     snapshot = build_snapshot([(GIB + k * 4096, k) for k in range(512)])
-    with stream_store.Writer(tmp_path, "walks") as writer:
-        writer.append(page, page % 2 == 0, np.full(CHUNKS, WALKS // CHUNKS))
-        stream = writer.seal(np.zeros((2, 3), np.int64))
+    for name, column in (("page", page), ("write", page % 2 == 0)):
+        column.tofile(tmp_path / name)
+    mapped = np.memmap(tmp_path / "page", np.uint32, "r"), np.memmap(tmp_path / "write", np.bool_, "r")
+    stream = WalkStream(*mapped, np.arange(CHUNKS + 1) * (WALKS // CHUNKS), np.zeros((2, 3), np.int64))
     moves = Moves(autonuma=True, scan_period_ms=10_000)
     scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2), moves=moves)
     return scenario.keeping(stream=stream)
@@ -60,29 +60,24 @@ def held(stream):
     return total
 
 
-def load_again(scenario, tmp_path):
-    return stream_store.load(tmp_path, "walks", CHUNKS, len(scenario.trace.regions))
-
-
 PASSES = {
-    "stored streams are looked at": load_again,
-    "history": lambda scenario, _: scenario.history,
-    "nodes of data": lambda scenario, _: scenario.data,
-    "cache pass": lambda scenario, _: [len(reads.page) for _, reads in scenario.reads()],
-    "classes of walks": lambda scenario, _: classify_walks(
+    "history": lambda scenario: scenario.history,
+    "nodes of data": lambda scenario: scenario.data,
+    "cache pass": lambda scenario: [len(reads.page) for _, reads in scenario.reads()],
+    "classes of walks": lambda scenario: classify_walks(
         scenario.space, scenario.stream, scenario.placement, scenario.trace
     ),
-    "workload": lambda scenario, _: workload(scenario),
+    "workload": lambda scenario: workload(scenario),
 }
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_gives_back_the_stream_behind_it(scenario, tmp_path, name):
+def test_a_pass_gives_back_the_stream_behind_it(scenario, name):
     stream = scenario.stream
     assert int(stream.page.max()) < len(scenario.trace.regions) << 9
     assert held(stream) >= stream.page.nbytes  # the look at all of them is seen
     give_back(stream.page)
-    kept = PASSES[name](scenario, tmp_path)
+    kept = PASSES[name](scenario)
     assert held(stream) <= SLACK, kept
 
 

@@ -145,20 +145,20 @@ def walk_locality(
             its CPU: where the leaf entries of the memory are that the program uses, not how often they are
             walked. UsageError for a trace of all accesses.
     """
-    trace, cache = capture.trace, capture.cache
+    trace = capture.trace
     if weight == "samples":
         if not trace.facts.get("sampled"):
             raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
-        trace, cache = replace(trace, facts={**trace.facts, "walks": True}), None  # through no TLB
-    scenario = from_the_beginning(setup).scenario(capture.snapshot, trace, cache)
+        trace = replace(trace, facts={**trace.facts, "walks": True})  # through no TLB
+    scenario = from_the_beginning(setup).scenario(capture.snapshot, trace)
     classes = classify_walks(scenario.space, scenario.stream, scenario.placement, scenario.trace, by)
     return replace(classes, weight=weight), scenario.placement.how
 
 
 def remote_by_first_touch(capture: Capture, setup: Setup) -> float:
     """Share of the trace's walks that would read a remote leaf entry, had first touch placed the tables."""
-    how, cache = replace(setup, cold=True), capture.cache
-    results = replay_snapshot(capture.snapshot, capture.trace, [(FIRST_TOUCH, {})], how, cache_dir=cache)
+    how = replace(setup, cold=True)
+    results = replay_snapshot(capture.snapshot, capture.trace, [(FIRST_TOUCH, {})], how)
     (local,) = (one.row()["leaf_LL_share"] for one in results if one.policy == FIRST_TOUCH)
     return 1 - float(local)
 

@@ -14,7 +14,7 @@ from ..core.machine import Costs, Machine, load_costs, load_machine, moves_from,
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
 from ..core.trace import Trace
-from ..formats.capture import Capture, CaptureLike, PathLike, load
+from ..formats.capture import Capture, CaptureLike, load
 from ..formats.measured import read_measured
 from ..policies import Policy
 from ..world.scaling import StandsFor, stands_for
@@ -127,16 +127,11 @@ class Setup(ScenarioOptions):
         }
         return cls(**(vars(asked) | read))
 
-    def scenario(
-        self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None
-    ) -> Scenario:
-        """The Scenario of a Snapshot and a Trace on this machine, before any policy.
-
-        cache_dir  directory where the walk stream is kept, None: not kept
-        """
+    def scenario(self, snapshot: Snapshot, trace: Trace | None) -> Scenario:
+        """The Scenario of a Snapshot and a Trace on this machine, before any policy."""
         weighted, walked = weighed(snapshot, trace, self.weigh)
         asked = from_the_beginning(self) if self.as_traced else self
-        return captured_scenario(weighted, walked, asked, cache_dir, left_out=walked is not trace)
+        return captured_scenario(weighted, walked, asked, left_out=walked is not trace)
 
 
 Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
@@ -289,7 +284,7 @@ class ReplayCapture:
                 f"--cold: the capture stands for a run of {scale:g} times its memory, and a run as traced is "
                 "of the traced size; leave out --cold"
             )
-        return setup.scenario(self.snapshot, self.trace, self.capture.cache)
+        return setup.scenario(self.snapshot, self.trace)
 
     def others(self, setup: Setup) -> list[Scenario]:
         """Scenarios of the processes whose counts add up with this one's, as `together`."""

@@ -162,7 +162,7 @@ def _curve(
     for one in every:
         larger = StandsFor(float(one), fixed=how.stands_for.fixed)
         asking = replace(how, stands_for=larger, windows=0, calibration=counted)
-        scenario = asking.scenario(snapshot, trace, known.capture.cache)
+        scenario = asking.scenario(snapshot, trace)
         plans = [plan for plan in chosen(asked, scenario, asking) if not plan.reshaping]
         beside = [asking.scenario(each, None) for each in others]
         try:

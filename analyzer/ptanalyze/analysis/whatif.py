@@ -6,7 +6,6 @@ import platform
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.columns import CAREFUL, UNFIT, Message, message, noted
@@ -268,20 +267,18 @@ def replay_snapshot(
     policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
     setup: Setup,
     *,
-    cache_dir: str | PathLike[str] | None = None,
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
     """[Result]: the baseline's first, then those of all other `policies`.
 
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
-    cache_dir  directory where the walk stream is kept, None: not kept
     refused    {}: policies that the capture does not allow are left out, added with the reason, by name, and
                noted in the results; None: RefusedError for the first
     Without a trace (None) every mapped page counts once for each node; policies that depend on order are
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
-    scenario = setup.scenario(snapshot, trace, cache_dir)
+    scenario = setup.scenario(snapshot, trace)
     plans = chosen(policies, scenario, setup)
     results = replay_scenario(scenario, plans, setup, refused=refused)
     return with_refusals(results, refused or {}, len(results) - len(plans) + len(policies))

@@ -4,7 +4,7 @@ every policy replays, computed once per trace, TLB shape and placement.
 
 import mmap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,17 +81,12 @@ class Scratch:
     def __init__(self) -> None:
         self._arrays: dict[str, np.ndarray] = {}
 
-    def empty(self, name: str, n: int, dtype: type) -> np.ndarray:
-        """Array of n elements of `dtype`, of any contents; a name always has the same dtype."""
-        array = self._arrays.get(name)
-        if array is None or len(array) < n:
-            array = self._arrays[name] = np.empty(n + n // 8, dtype)
-        return array[:n]
-
-    def zeros(self, name: str, n: int, dtype: type) -> np.ndarray:
-        array = self.empty(name, n, dtype)
-        array.fill(0)
-        return array
+    def empty(self, n: int, **dtypes: type) -> list[np.ndarray]:
+        """Arrays of n elements of any contents, by name and dtype; a name always has the same dtype."""
+        for name, dtype in dtypes.items():
+            if name not in self._arrays or len(self._arrays[name]) < n:
+                self._arrays[name] = np.empty(n + n // 8, dtype)
+        return [self._arrays[name][:n] for name in dtypes]
 
 
 PAGE_SHIFT = 12
@@ -158,7 +153,7 @@ THREAD_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Touches:
-    """A run of consecutive whole chunks, decoded.
+    """A run of consecutive whole chunks, decoded; of a Piece, `page` and `write` are read-only.
 
     chunks  slice into Trace.chunks
     page    uint32[n]  region id << 9 | slot: Trace.regions[page >> 9] << 9 | page & 511 is the page number
@@ -200,7 +195,7 @@ def pieces(batches: Iterator[Touches]) -> Iterator[Piece]:
 
 
 def _decoded(touches: Touches, _: Scratch) -> Touches:
-    return touches
+    return replace(touches, page=read_only(touches.page), write=read_only(touches.write))
 
 
 @dataclass(frozen=True)
@@ -236,7 +231,11 @@ class Trace:
     def pieces(self, least: int, first: int, last: int) -> Iterator[Piece]:
         """Iterate Pieces of chunks first..last-1, of about `least` touches each; no others are decoded but
         those of a piece that is cut."""
-        for piece in pieces(self.batches(least)):
+        every = pieces(self.batches(least))
+        return every if (first, last) == (0, len(self.chunks)) else self._inside(every, first, last)
+
+    def _inside(self, every: Iterator[Piece], first: int, last: int) -> Iterator[Piece]:
+        for piece in every:
             inside = slice(max(piece.chunks.start, first), min(piece.chunks.stop, last))
             if inside == piece.chunks:
                 yield piece

@@ -4,6 +4,7 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -329,7 +330,7 @@ class TraceDecoder:
 
     def batches(self, least: int) -> Batches:
         """Touches of consecutive whole chunks, each of at least `least` touches but the last."""
-        return Batches(Piece(run, partial(self._touches, run)) for run in self._runs(least))
+        return Batches(iter([Piece(run, partial(self._touches, run)) for run in self._runs(least)]))
 
     def _runs(self, least: int) -> Iterator[slice]:
         at = 0
@@ -340,16 +341,13 @@ class TraceDecoder:
             at = last
 
     def _touches(self, run: slice, scratch: Scratch) -> Touches:
-        n, empty = int(self.touches[run].sum()), scratch.empty
-        page, write, count = (
-            empty("page", n, np.uint32),
-            empty("write", n, np.bool_),
-            empty("count", n, np.uint32),
-        )
+        touches = int(self.touches[run].sum())
+        page, write, count = scratch.empty(touches, page=np.uint32, write=np.bool_, count=np.uint32)
         self.check(run.start, run.stop)
         self.decode(run.start, run.stop, page, write, count)
         end = self.payload[run] + self.length[run]
         give_back(self.data[int(self.payload[run].min()) : int(end.max())])
+        page.flags.writeable = write.flags.writeable = False
         return Touches(run, page, write, count)
 
 
@@ -491,6 +489,7 @@ def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
 
 INDEX = "trace.index"
 INDEX_VERSION = 4
+KEPT = 256  # captures whose indexes are
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
@@ -508,7 +507,16 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
     if cache:
         with contextlib.suppress(OSError):  # made again next time
             write_index(cache / INDEX, path, index)
+            _trim(cache.parent)
     return trace_of(path, index, checked=True)
+
+
+def _trim(place: Path) -> None:
+    """Remove from a user's cache all but the newest indexes, and streams that older versions kept."""
+    contents = "[0-9a-f]" * 32  # Capture.identity
+    captures = sorted(place.glob(contents), key=lambda capture: capture.stat().st_mtime)
+    for old in (*captures[:-KEPT], *place.glob(f"{contents}/walks-*")):
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def write_index(out: Path, path: Path, index: Index) -> None:

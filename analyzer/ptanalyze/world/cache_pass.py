@@ -231,11 +231,12 @@ def first_calls(
     return Walker(space.regions, placement.cpu_node, trees_of(space), caches, everyone).calls(no_reads())
 
 
+NOTHING = read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool))  # page, write
+
+
 def no_reads(shares: int = 1) -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
-    return _empty(
-        np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)), shares
-    )
+    return _empty(np.zeros(0, np.int32), *NOTHING, shares)
 
 
 def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) -> Reads:

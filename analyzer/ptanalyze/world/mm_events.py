@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
 import numpy as np
 
@@ -708,14 +707,14 @@ def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:
         later = small[np.searchsorted(key, of, side="right") - 1] > 0
         page = np.array(touches.page)
         page[at[later]] += further[of[later] // stride]
+        page.flags.writeable = False
         return replace(touches, page=page)
 
     def batches(least: int) -> Batches:
         every = trace.pieces(least, 0, stride - 1)
         return Batches(Piece(piece.chunks, partial(decode, piece)) for piece in every)
 
-    facts = {**trace.facts, "split": [trace.facts.get("split"), crc32(key.tobytes() + small.tobytes())]}
-    return replace(trace, regions=np.append(trace.regions, trace.regions[own]), batches=batches, facts=facts)
+    return replace(trace, regions=np.append(trace.regions, trace.regions[own]), batches=batches)
 
 
 # Memory that a program asks huge pages for (MADV_HUGEPAGE), or forbids them, as far as its trace shows.

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -217,7 +216,7 @@ class Scenario(TracedProgram):
         """Empty caches, for `reads`."""
         return empty_caches(self.space, self.placement, self.machine, self.stream.hits)
 
-    def reads(self, batch: int = 1 << 18, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
+    def reads(self, batch: int = 1 << 19, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, run each time.
 
         caches  what they hold from an earlier pass, which changes; None: nothing
@@ -268,13 +267,11 @@ def captured_scenario(
     snapshot: Snapshot,
     trace: Trace | None,
     asked: ScenarioOptions,
-    cache_dir: str | PathLike[str] | None = None,
     left_out: bool = False,
 ) -> Scenario:
     """The Scenario of a Snapshot and a Trace's region of interest, up to the end that is asked for.
 
     trace      None: no page is touched and no event happens; a larger run needs a Footprint then
-    cache_dir  directory where the walk stream is kept, None: not kept
     left_out   whether the capture has a trace, which was left out as asked
 
     For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
@@ -292,7 +289,7 @@ def captured_scenario(
     version, scale = linux(asked.kernel, snapshot.facts.get("kernel")), snapshot.scale * larger.factor
     machine, pace = scaled_machine(asked.machine, scale), scaled_moves(asked.autonuma or NOTHING_MOVES, scale)
     placed = place(trace, machine, asked.threads_on, snapshot.topology, asked.move_threads)
-    effort, said = Effort(asked.jobs, cache_dir, asked.progress), (*scaled_by(scale), *larger.findings)
+    effort, said = Effort(asked.jobs, asked.progress), (*scaled_by(scale), *larger.findings)
     many = len(np.unique(placed.chunk_cpu)) > ACTIVE
     if version.broadcasts and machine.invlpgb and snapshot.native and many:
         said = *said, noted("broadcast", release=".".join(map(str, version)), cpus=ACTIVE)

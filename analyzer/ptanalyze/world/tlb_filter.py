@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from io import FileIO
 from itertools import cycle
-from os import PathLike
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,7 +37,6 @@ from ..core.trace import (
     chunk_runs,
     read_only,
 )
-from . import stream_store
 from .address_space import AddressSpace, Nested, Slots, pages_of
 from .mm_events import addresses, invalidations
 
@@ -103,15 +103,14 @@ class Batch(NamedTuple):
     """A decoded piece of a trace.
 
     chunks  int64[m, 3]: number, first touch and touches of each chunk
-    page, write  as in Touches; seen: uint32[n], the pages as TLBs see them, folded and joined
-    scratch  of the thread that decoded it; may be used until the Batch is done with
+    page, write  as in Touches, of a thread's Scratch; seen: uint32[n], the pages as TLBs see them, folded
+                 and joined
     """
 
     chunks: np.ndarray
     page: np.ndarray
     write: np.ndarray
     seen: np.ndarray
-    scratch: Scratch
 
 
 class TlbFilter:
@@ -119,12 +118,12 @@ class TlbFilter:
 
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Batches are decoded ahead on `threads`, on which the CPUs then
-    take their parts of a batch at the same time; results depend neither on `threads` nor on `batch`. With
-    `cache_dir` streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in
-    unlinked temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `fold` is of
-    memory that does not grow: a page of it that is new to a CPU walks. `first` and `again` raise UsageError
-    (too many regions, cache not writable, samples of accesses), RefusedError (a stripped trace that does not
-    fit the TLB) and CaptureError (pages outside the regions).
+    take their parts of a batch at the same time; results depend neither on `threads` nor on `batch`. Streams
+    are in unlinked temporary files, 5 bytes per walk. Memory: about 9 bytes per touch of a batch, one per
+    thread, and 6 of the one that is filtered. `fold` is of memory that does not grow: a page of it that is
+    new to a CPU walks. `first` and `again` raise UsageError (too many regions, no room for temporary files,
+    samples of accesses), RefusedError (a stripped trace that does not fit the TLB) and CaptureError (pages
+    outside the regions).
     """
 
     def __init__(
@@ -134,79 +133,61 @@ class TlbFilter:
         placement: Placement,
         tlb: Tlb,
         threads: int = 1,
-        cache_dir: str | PathLike[str] | None = None,
         progress: Progress = None,
-        batch: int = 1 << 19,
+        batch: int = 1 << 20,
         fold: Fold | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
-        self.threads, self.cache_dir, self.batch, self.progress = max(threads, 1), cache_dir, batch, progress
+        self.threads, self.batch, self.progress = max(threads, 1), batch, progress
         self.states: list[kernels.State] = []  # by CPU
         self.fold = fold
         self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
         self.joined = joined_pages(space, tlb.joins)
+        self.common = is_common(tlb)
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
-        key = self._key()
-        return self._load(key) or self._filtered(key, 0)
+        regions, cpus = self.space.regions, len(self.placement.cpu_node)
+        if len(regions.va) + (0 if self.joined is None else len(self.joined.va)) > MAX_REGIONS:
+            raise UsageError(
+                f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
+            )
+        must_be_no_sample(self.trace)
+        must_fit(self.trace, self.tlb, regions.tlb_level)
+        self.states = _states(self.tlb, cpus, self.common)
+        self.known = [np.zeros(0 if self.fold is None else len(self.fold.to), bool) for _ in range(cpus)]
+        return self._filtered(0)
 
     def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
         """WalkStream of the chunks from `begin` on, run once more; chunks before have no walks.
 
         undone  mm_events.undoing; else all TLBs begin as the whole trace left them
         """
-        name = f"{self._key()}{stream_store.AGAIN}{begin}"
-        stored = self._load(name)
-        if stored:
-            return stored
         if not self.states:
-            self._filtered(None, 0)
+            self.first()
         self.trace = self.trace.again(begin) if self.trace.again else self.trace
-        return self._filtered(name, begin, undone)
+        return self._filtered(begin, undone)
 
-    def _key(self) -> str:
-        regions, joined = self.space.regions, self.joined
-        if len(regions.va) + (0 if joined is None else len(joined.va)) > MAX_REGIONS:
-            raise UsageError(
-                f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
-            )
-        must_be_no_sample(self.trace)
-        must_fit(self.trace, self.tlb, regions.tlb_level)
-        groups = np.zeros(0, bool) if joined is None else joined.groups
-        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level, groups)
-
-    def _load(self, key: str) -> WalkStream | None:
-        if not self.cache_dir:
-            return None
-        return stream_store.load(self.cache_dir, key, len(self.trace.chunks), len(self.space.regions.va))
-
-    def _filtered(self, name: str | None, begin: int, undone: np.ndarray | None = None) -> WalkStream:
-        """Filter chunks from `begin` on.
-
-        name    to store the stream under; None: it is not stored
-        undone  of a further run; None: all TLBs are empty
-        """
+    def _filtered(self, begin: int, undone: np.ndarray | None = None) -> WalkStream:
+        """Filter chunks from `begin` on. undone: of a further run; None: of the first"""
         cpu, chunks = self.placement.chunk_cpu, self.trace.chunks
-        if undone is None:
-            cpus = range(len(self.placement.cpu_node))
-            self.states = [_state(self.tlb) for _ in cpus]
-            self.known = [np.zeros(0 if self.fold is None else len(self.fold.to), bool) for _ in cpus]
         what = "filtering touches" + " again" * (undone is not None)
-        done = int(chunks["touches"][:begin].sum())
+        done, every = int(chunks["touches"][:begin].sum()), self.trace.touches
         sampled = bool(self.trace.facts.get("walks"))
-        walks = self._every_access(begin) if sampled else self._walks(begin, undone)
-        with stream_store.Writer(self.cache_dir if name else None, name or "") as writer:
-            writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            for touches, batch in walks:
-                writer.append(*batch)
+        misses = [np.zeros(begin + 1, np.int64)]
+        with TemporaryFile(buffering=0) as pages, TemporaryFile(buffering=0) as writes:
+            for touches, walks in self._every_access(begin) if sampled else self._walks(begin, undone):
+                _append(pages, walks[0])
+                _append(writes, walks[1])
+                misses.append(walks[2])
                 done += touches
                 if self.progress:
-                    self.progress(done, self.trace.touches, what)
-            hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
-            others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
-            np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
-            return writer.seal(hits)
+                    self.progress(done, every, what)
+            page, write = _mapped(pages, np.uint32), _mapped(writes, np.bool_)
+        hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+        others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
+        np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
+        return WalkStream(page, write, np.cumsum(np.concatenate(misses)), hits)
 
     def _every_access(self, begin: int) -> Iterator[tuple[int, Walks]]:
         """Yield (touches, Walks) of samples of TLB misses: each access is a walk, no TLB is asked."""
@@ -220,7 +201,7 @@ class TlbFilter:
         """Yield (touches, Walks) of the chunks from `begin` on, batch by batch; each overwrites the last."""
         from ..kernels.lru import filter_any, filter_common, gather
 
-        kernel = filter_common if is_common(self.tlb) else filter_any
+        kernel = filter_common if self.common else filter_any
         pages, shootdowns = self._tables()
         if undone is not None:
             none, end = read_only(np.zeros(0, np.uint32)), np.array([[len(self.trace.chunks), 0, 0]])
@@ -237,18 +218,19 @@ class TlbFilter:
                 self.states[cpu].hits[1:] += more * AS_WALK
 
         pieces = self.trace.pieces(self.batch, begin, len(self.trace.chunks))
+        page, write, every_miss = np.empty(0, np.uint32), *np.empty((2, 0), np.bool_)  # one batch at a time
         with ThreadPoolExecutor(self.threads) as pool:
             scratch = cycle([Scratch() for _ in range(self.threads)])
             for batch in in_order(pool, self._decoded, zip(pieces, scratch, strict=False), self.threads - 1):
-                touches, own = len(batch.page), batch.scratch
-                missed = own.zeros("missed", touches, bool)
+                touches = len(batch.page)
+                if touches > len(page):
+                    room = touches + touches // 8
+                    page, write, every_miss = np.empty(room, np.uint32), *np.empty((2, room), np.bool_)
+                missed = every_miss[:touches]
+                missed.fill(False)
                 cpus = self.placement.chunk_cpu[batch.chunks[:, 0]]
                 deque(pool.map(partial(take, batch, missed), *by_cpu(cpus)), 0)
-                page = own.empty("gathered page", touches, np.uint32)
-                write, count = (
-                    own.empty("gathered write", touches, bool),
-                    np.zeros(len(batch.chunks), np.int64),
-                )
+                count = np.zeros(len(batch.chunks), np.int64)
                 walks = gather(batch.page, batch.write, missed, batch.chunks, page, write, count)
                 yield touches, (page[:walks], write[:walks], count)
 
@@ -256,8 +238,9 @@ class TlbFilter:
         touches, count = self._checked(piece, scratch), self.trace.chunks["touches"][piece.chunks]
         number = np.arange(piece.chunks.start, piece.chunks.stop)
         chunks = np.column_stack([number, np.cumsum(count) - count, count])
-        page = read_only(touches.page)
-        return Batch(chunks, page, read_only(touches.write), read_only(self._seen(page)), scratch)
+        seen = self._seen(touches.page)
+        seen.flags.writeable = False
+        return Batch(chunks, touches.page, touches.write, seen)
 
     def _checked(self, piece: Piece, scratch: Scratch) -> Touches:
         touches, known = piece.decode(scratch), len(self.space.regions.va)
@@ -307,6 +290,22 @@ class TlbFilter:
             tags = state.rows.tags
             held = np.flatnonzero(tags < len(gone))  # by ways that are not empty
             tags[held[gone[tags[held]]]] = NEVER
+
+
+def _append(file: FileIO, column: np.ndarray) -> None:
+    left = column.view(np.uint8)
+    try:
+        while len(left):
+            left = left[file.write(left.data) :]
+    except OSError as error:
+        raise UsageError(
+            f"{gettempdir()}: walk stream cannot be stored: {error.strerror or error}; free space there, or "
+            "name another TMPDIR"
+        ) from error
+
+
+def _mapped(file: FileIO, kind: type) -> np.ndarray:
+    return np.memmap(file, kind, "r") if file.tell() else np.zeros(0, kind)
 
 
 def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
@@ -385,17 +384,20 @@ def is_common(tlb: Tlb) -> bool:
     return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= TAGS and "4k" in tlb.l2_holds
 
 
-def _state(tlb: Tlb) -> "kernels.State":
-    """An empty TLB."""
+def _states(tlb: Tlb, cpus: int, common: bool) -> "list[kernels.State]":
+    """Empty TLBs."""
     from ..kernels import lru as kernels
 
     arrays = [*map(shape, (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g, tlb.l2, tlb.l2_1g)), None]
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
-    rows = kernels.row_bank(1, arrays, (kernels.TAGS,) if is_common(tlb) else kernels.ROWS)
+    bank = kernels.row_bank(cpus, arrays, (kernels.TAGS,) if common else kernels.ROWS)
     behind = np.array([kernels.NO_ARRAY, *level2])
-    return kernels.State(behind, rows, np.zeros(1, np.int64), np.zeros(3, np.int64))
+    return [
+        kernels.State(behind, bank._replace(tags=tags), np.zeros(1, np.int64), np.zeros(3, np.int64))
+        for tags in bank.tags.reshape(cpus, -1)
+    ]
 
 
 def _pages(regions: Regions) -> "kernels.Pages":

@@ -3,7 +3,6 @@ part of it whose steady state is asked for (--from, --to)."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -82,7 +81,6 @@ class Effort(NamedTuple):
     """Settings of passes; results do not depend on them."""
 
     threads: int = 1
-    cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
     progress: Progress = None  # of the TLB filter
 
 
