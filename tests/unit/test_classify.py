@@ -180,7 +180,7 @@ def test_the_first_line_names_its_basis(nodes, basis, remote):
 def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables_first(tmp_path, threads):
     capture = synth(tmp_path / "c", "64M", threads=threads, accesses=4000)
     setup = Setup.of(machine="vmitosis-cascade-lake")
-    scenario = setup.scenario(capture.snapshot, capture.trace, None)
+    scenario = setup.scenario(capture.snapshot, capture.trace)
     stream, placement, first, remote = scenario.stream, scenario.placement, {}, 0
     for chunk, (begin, end) in enumerate(pairwise(stream.offset.tolist())):
         node = int(placement.cpu_node[placement.chunk_cpu[chunk]])
