@@ -8,7 +8,6 @@ import math
 import mmap
 import os
 import re
-import signal
 import struct
 import time
 from collections import Counter
@@ -37,8 +36,6 @@ DOUBTS = ("swapped in part", "of a file", "shared with another process")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
 STEP = 16  # blocks of a call: each drains lists on all CPUs, and 64 at once took a second on a busy machine
 READ = 1 << 30  # bytes of addresses whose pagemap is read at once
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RECORDS = Path("/run/ptanalyze")  # PID.json of each process that is changed, as it was found
 kernel = ctypes.CDLL(None, use_errno=True)
 
 
@@ -101,16 +98,25 @@ class Blocks:
     longest  seconds of the longest call, for up to STEP blocks
     added    bytes that the last collapse filled up; most_added: of all; memory: the most
     pause    seconds between two blocks that are made huge; 0: STEP of them per call
+    changer  command that changes them, alone until the stack ends; "": they are only read
     """
 
     def __init__(
-        self, stack: ExitStack, pid: int, least: float = 0.9, memory: int = 256 << 20, pause: float = 0.0
+        self,
+        stack: ExitStack,
+        pid: int,
+        least: float = 0.9,
+        memory: int = 256 << 20,
+        pause: float = 0.0,
+        changer: str = "",
     ) -> None:
         refuse(pid)
         process = stack.enter_context(pt.live.open_process(pid))
         pt.live.check_process(process.proc, pid)
         self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
         self.started = pt.live.stat_fields(process.proc)[19]
+        if changer:
+            pt.live.hold(stack, pid, self.started, changer)
         self.pidfd = os.pidfd_open(pid)
         stack.callback(os.close, self.pidfd)
         self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)  # of this memory, not of
@@ -304,7 +310,7 @@ def must_be_root() -> None:
 
 def record_of(blocks: Blocks) -> Path | None:
     """Where it is written how a process was found; None if it is not, of this very process."""
-    path = RECORDS / f"{blocks.pid}.json"
+    path = pt.live.RECORDS / f"{blocks.pid}.json"
     with suppress(OSError, ValueError, KeyError):
         if json.loads(path.read_text())["started"] == blocks.started:
             return path
@@ -315,8 +321,8 @@ def write_found(blocks: Blocks) -> Path | None:
     """The record of how it was found; None where an older one is there, which is kept."""
     if record_of(blocks):
         return None
-    RECORDS.mkdir(mode=0o700, exist_ok=True)
-    path = RECORDS / f"{blocks.pid}.json"
+    pt.live.RECORDS.mkdir(mode=0o700, exist_ok=True)
+    path = pt.live.RECORDS / f"{blocks.pid}.json"
     with pt.formats.atomic_write(path, "w") as file:
         json.dump({"started": blocks.started, "huge": blocks.address[blocks.was_huge].tolist()}, file)
     return path
@@ -340,7 +346,7 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
     kept  if it ends well, they stay as it made them, and the record for `undo` stays
     """
     path, wrong = write_found(blocks), len(blocks.address)
-    with ends_once():
+    with pt.live.ends_once():
         try:
             yield
             if kept:
@@ -357,21 +363,4 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
                     raise
                 finally:
                     if path and not (wrong and alive(blocks.pid)):
-                        path.unlink()
-
-
-@contextmanager
-def ends_once() -> Iterator[None]:
-    """A block of code in which the first of these signals is a KeyboardInterrupt, and others are nothing."""
-
-    def end(number: int, frame: object) -> None:
-        for each in ENDS:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in ENDS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+                        path.unlink(missing_ok=True)

@@ -95,7 +95,8 @@ def command(
         with ExitStack() as stack:
             from .blocks import Blocks
 
-            blocks = Blocks(stack, pid, least / 100, memory, pause / 1000)
+            changer = "hugepages --undo" if undo else "" if dry_run else "hugepages --yes"
+            blocks = Blocks(stack, pid, least / 100, memory, pause / 1000, changer)
             asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)
@@ -136,8 +137,9 @@ def change(
     from .mappings import accessed, half_of
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
+    undo = f"undo with: {to_undo(blocks.pid)}"
     if not len(chosen):
-        way = f"; undo with: {to_undo(blocks.pid)}" if record_of(blocks) else ", as found"
+        way = f"; {undo}" if record_of(blocks) else ", as found"
         yield f"{pt.live.called(blocks.pid)}: all {len(blocks.address):,} filled blocks are huge{way}"
         return
     if seconds is not None:
@@ -159,8 +161,11 @@ def change(
             yield f"{area.start:<14x} {name[:20]:20} {len(mine):,} blocks, {size}, {adds} more"
     if dry_run:
         yield from left_and_refused(blocks)
+        if record_of(blocks):
+            yield f"pages were changed before; {undo}"
         yield f"nothing was changed; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}"
         return
+    yield f"if this is killed (kill -9), {undo}"
     try:
         with undone(blocks, kept=True):
             made = blocks.collapse(chosen)
@@ -168,7 +173,7 @@ def change(
         raise KeyboardInterrupt(f"; {blocks.state()}") from None
     yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory"
     yield from left_and_refused(blocks)
-    yield f"undo with: {to_undo(blocks.pid)}"
+    yield undo
 
 
 def back(blocks: Blocks) -> Iterator[str]:

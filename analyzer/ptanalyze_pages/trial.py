@@ -96,7 +96,7 @@ class How(NamedTuple):
     run_as: Mapping[str, Any] = MappingProxyType({})
 
     def blocks(self, stack: ExitStack, pid: int) -> Blocks:
-        return Blocks(stack, pid, self.least, self.memory, self.pause)
+        return Blocks(stack, pid, self.least, self.memory, self.pause, "trial --pages")
 
 
 @dataclass

@@ -18,13 +18,15 @@ import pytest
 import ptanalyze as pt
 from native.dumping import PROGRAMS, wait_for
 from needs import needs_root
+from ptanalyze.capture.live import process
 from ptanalyze.capture.live.process import stat_fields
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.core.process import ASKED as ENDS
 from ptanalyze_host.dump import descendants
 from ptanalyze_pages import blocks, figure
 from ptanalyze_pages import trial as engine
-from ptanalyze_pages.blocks import ENDS, HUGE, Blocks, doubts, undone
+from ptanalyze_pages.blocks import HUGE, Blocks, doubts, undone
 from ptanalyze_pages.far_tables import begun
 from ptanalyze_pages.trial import Measured, over, paired
 from ptanalyze_pages.trial_command import lines_of
@@ -230,19 +232,52 @@ def test_ended_at_any_moment_it_leaves_a_correct_process(program, number):
             one.added()
 
 
-def test_command_undoes_at_its_end_or_later(program):
+def test_command_undoes_at_its_end_or_later(program, capsys):
+    """Another one is refused meanwhile."""
     with running(program, 1) as one:
+        pid = str(one.pid)
         for number in (signal.SIGTERM, signal.SIGKILL):
             tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "30ms", "--time", "6s")
             assert any("--undo" in tool.stderr.readline() for _ in range(2))
             assert wait_for(lambda: huge_areas(one.pid), 3600)
+            for words in (["trial", "--pages", "-p"], ["hugepages", "--yes"], ["hugepages", "--undo"]):
+                assert run([*words, pid]) == 2
+                assert f"trial --pages of PID {pid} runs since" in capsys.readouterr().err
             tool.send_signal(number)
             tool.communicate()
-            assert tool.returncode and (number == signal.SIGKILL or not huge_areas(one.pid))
+            assert tool.returncode == (-number if number == signal.SIGKILL else 128 + number)
+            assert number == signal.SIGKILL or not huge_areas(one.pid)
+        with pages_of(one.pid) as pages:
+            pages.split(pages.all())
+        assert run(["hugepages", pid]) == 0 and f"hugepages {pid} --undo" in capsys.readouterr().out
         with pages_of(one.pid) as pages:
             assert blocks.record_of(pages) and blocks.undo(pages) == 0 and not blocks.record_of(pages)
         assert not huge_areas(one.pid)
         one.added()
+
+
+def test_hugepages_ends_as_its_signal_says_and_nothing_is_left(program):
+    with running(program, 1) as one:
+        tool = subprocess.Popen(
+            [sys.executable, "-m", "ptanalyze", "hugepages", str(one.pid), "--yes", "--pause", "9000"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert wait_for(lambda: huge_areas(one.pid), 3600)
+        tool.send_signal(signal.SIGHUP)
+        said, _ = tool.communicate()
+        assert tool.returncode == 129 and "--undo" in said and not huge_areas(one.pid)
+        assert not list(pt.live.RECORDS.glob(f"{one.pid}[-.]*"))
+
+
+def test_records_of_ended_processes_alone_are_removed(areas, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "RECORDS", tmp_path)
+    started = stat_fields(f"/proc/{areas.pid}")[19]
+    kept = [f"{areas.pid}.json", f"{areas.pid}-{started}.lock", "others.json", "1.json"]
+    for name in (*kept, f"{areas.pid}-1.lock", "4999999.json", "4999999-5.lock"):
+        (tmp_path / name).write_text("{" if name == "1.json" else f'{{"started": "{started}"}}')
+    process.forget_ended()
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
 
 
 def test_hugepages_of_a_process_are_made_and_undone(program, capsys):

@@ -1,11 +1,14 @@
 """What captures look at on the running machine: processes, tables, nodes."""
 
 from .locate import native as native
+from .process import RECORDS as RECORDS
 from .process import Process as Process
 from .process import called as called
 from .process import check_process as check_process
 from .process import command_line as command_line
 from .process import cpu_ticks as cpu_ticks
+from .process import ends_once as ends_once
+from .process import hold as hold
 from .process import huge_pages as huge_pages
 from .process import keeps_page_size as keeps_page_size
 from .process import named as named

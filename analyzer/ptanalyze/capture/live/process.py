@@ -1,5 +1,7 @@
 """A live process, meant by more than its number, and what /proc says of it and of the machine."""
 
+import fcntl
+import json
 import os
 import re
 import signal
@@ -9,13 +11,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
+from ...core.process import ASKED
 
 LONGEST = 4096  # bytes of a command line that are kept
 STEPPED = 2.0  # seconds by which the clock may have been set meanwhile
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
+START = 19  # of stat_fields: when a process began, in ticks
+RECORDS = Path("/run/ptanalyze")  # PID.json of each process that is changed, as it was found; PID-START.lock
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -182,3 +188,69 @@ def called(pid: int) -> str:
     """ "PID 1234 (name)"; without the name if the process has ended."""
     name = comm(pid)
     return f"PID {pid}" if name is None else f"PID {pid} ({name})"
+
+
+def hold(stack: ExitStack, pid: int, started: str, changer: str) -> None:
+    """Lock a process, so that one command alone changes its pages until the stack ends or we are killed.
+
+    UsageError where another one does. What it takes for pages as found would be what we made of them.
+
+    started  field START of stat_fields; changer: the command, for people
+    """
+    RECORDS.mkdir(mode=0o700, exist_ok=True)
+    forget_ended()
+    path = RECORDS / f"{pid}-{started}.lock"
+    while True:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        file = stack.enter_context(os.fdopen(number, "r+"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            runs = file.read() or f"another command on PID {pid} runs"
+            raise UsageError(f"{runs}; wait for it or end it") from None
+        with suppress(FileNotFoundError):  # whoever held it before removed it
+            if os.path.samestat(os.stat(path), os.fstat(number)):
+                break
+    file.truncate()
+    file.write(f"{changer} of PID {pid} runs since {time.strftime('%H:%M:%S')}, as PID {os.getpid()}")
+    file.flush()
+    stack.callback(path.unlink, missing_ok=True)
+
+
+def forget_ended() -> None:
+    """Remove records and locks of processes that ended."""
+    for path in RECORDS.iterdir():
+        pid, _, started = path.stem.partition("-")
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            started = started or json.loads(path.read_text())["started"]
+            try:
+                there = stat_fields(f"/proc/{int(pid)}")[START]
+            except (FileNotFoundError, ProcessLookupError):
+                there = ""
+            if started != there:
+                path.unlink()
+
+
+@contextmanager
+def ends_once() -> Iterator[None]:
+    """A block of code in which the first of these signals is a KeyboardInterrupt, and others are nothing.
+
+    The handler before is called for it: it knows the exit code. One that is ignored, as by nohup, stays so.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        if callable(handler := before[number]):
+            handler(number, frame)
+        raise KeyboardInterrupt
+
+    handlers = {int(number): signal.getsignal(number) for number in ASKED}
+    before = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
