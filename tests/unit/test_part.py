@@ -1,5 +1,6 @@
 """The part of a trace that is asked for with --from and --to, and what is said of a run that fills memory."""
 
+import msgspec
 import pytest
 
 from ptanalyze.analysis.setup import Setup, open_replay_capture
@@ -9,7 +10,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.world.mm_events import chunk_at
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze.world.traced_program import first_walks
+from ptanalyze.world.traced_program import fills, first_walks
 from ptanalyze_synth.capture import synth
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
@@ -88,6 +89,23 @@ def test_memory_freed_after_the_part_stays(tmp_path):
 def test_first_walks_are_counted_by_chunk():
     scenario = run()
     assert first_walks(scenario.stream, scenario.space.regions).tolist() == [25, 25, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("joins", [1, 4])
+def test_a_fill_ends_with_first_touches_whatever_pages_share_an_entry(joins):
+    """Pages that share an entry walk at first for one of them; the others would seem new when it is gone."""
+    pages = [HEAP + k * PAGE for k in range(400)]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2)
+    machine = small_machine(2)
+    machine = msgspec.structs.replace(machine, tlb=msgspec.structs.replace(machine.tlb, joins=joins))
+    later = [(0, pages[offset::7] * 2) for offset in range(7)]
+    trace = build_trace([(0, pages[:200]), (0, pages[200:]), *later])
+    program = captured_scenario(snapshot, trace, ScenarioOptions(machine=machine))
+    assert program.stream.offset[2] == 400 // joins
+    late = first_walks(program.stream, program.space.regions)[2:].sum()
+    assert (late > 0) == (joins > 1)
+    (found,) = fills(trace, program)
+    assert found.numbers["share"] == pytest.approx(1 / 3)
 
 
 def test_a_fill_is_said_and_left_out_as_said(tmp_path):

@@ -169,7 +169,7 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     found = [counted, *scenario.findings, *region.findings, *moves_told(scenario, steady.data_after)]
     found.append(noted("steady-state" if warm else COLD))
     if warm and region.begin is None and not scenario.steady_from:
-        found += fills(scenario.trace, scenario.captured.stream, scenario.captured.space.regions)
+        found += fills(scenario.trace, scenario.captured)
     found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)

@@ -12,22 +12,27 @@ from ..core.errors import UNKNOWN_NODE
 from ..core.machine import NOTHING_MOVES, Machine, Moves
 from ..core.process import Progress
 from ..core.snapshot import INFERRED, NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..core.trace import NO_WALKS, SLOT_BITS, Fold, Placement, Regions, Trace, WalkStream, blocks
+from ..core.trace import NO_WALKS, SLOT_BITS, Fold, Joined, Placement, Regions, Trace, WalkStream, blocks
 from .address_space import AddressSpace, address_space
 from .mm_events import UNNAMED, Linux, regions_with_passed, undoing
 from .scaling import AS_IT_IS, Growth, fold, must_say_something
-from .tlb_filter import TlbFilter, far_tlb, missed_trace, near_tlb
+from .tlb_filter import TlbFilter, far_tlb, joined_pages, missed_trace, near_tlb
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before what follows counts as work
 WORTH_SAYING = 0.05  # of the accesses, before and after
 BLOCK = 1 << 20  # walks that are looked at together
 
 
-def fills(trace: Trace, stream: WalkStream, regions: Regions) -> list[Finding]:
-    """Finding: a whole run touches its memory for the first time in its first part alone."""
+def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
+    """Finding: a whole run touches its memory for the first time in its first part alone.
+
+    program  as captured
+    """
     if not len(trace.chunks):
         return []
-    accesses, so_far = trace.chunks["accesses"].astype(np.float64), np.cumsum(first_walks(stream, regions))
+    joined = joined_pages(program.space, program.machine.tlb.joins)
+    first = first_walks(program.stream, program.space.regions, joined)
+    accesses, so_far = trace.chunks["accesses"].astype(np.float64), np.cumsum(first)
     every = int(so_far[-1])
     filled = np.searchsorted(so_far, every - int(every * (1 - FIRST_TOUCHES))) + 1 if every else 0
     share = float(accesses[:filled].sum() / max(accesses.sum(), 1))
@@ -36,15 +41,21 @@ def fills(trace: Trace, stream: WalkStream, regions: Regions) -> list[Finding]:
     return [noted(FILLS, share=share, percent=min(int(np.ceil(100 * share)), 99))]
 
 
-def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
-    """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
-    seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
+def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = None) -> np.ndarray:
+    """int64[chunks]: walks of each chunk that are the first to their page, of whatever size.
+
+    joined  pages that share a TLB entry, which count as one: the first touch of any of them walks, those of
+            the others need not
+    """
+    more = np.ones(0 if joined is None else len(joined.va), regions.level.dtype)
+    level = np.concatenate([regions.level, more])
+    seen = np.zeros(len(level) << SLOT_BITS, bool)
     counts = np.zeros(len(stream.offset) - 1, np.int64)
     begin = 0
     for block in blocks(stream.page, BLOCK):
-        page = block.astype(np.int64)
+        page = (block if joined is None else joined.of(block)).astype(np.int64)
         region = page >> SLOT_BITS
-        page = np.where(regions.level[region] > 1, region << SLOT_BITS, page)
+        page = np.where(level[region] > 1, region << SLOT_BITS, page)
         new = np.flatnonzero(~seen[page])
         _, first = np.unique(page[new], return_index=True)
         seen[page[new]] = True
