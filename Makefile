@@ -84,7 +84,7 @@ TOOLS := clang bpftool gcc g++
 NEEDED := gcc g++ clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev qemu-user
 
 # what is missing is named, or installed when root, before a compiler complains
-native:
+native: $(VENV)/.installed
 	@PATH="$$PATH:/usr/sbin:/sbin"; for tool in $(TOOLS); do \
 		command -v $$tool >/dev/null || { .ci/deps $(NEEDED); break; }; done
 	$(MAKE) -C pintool
@@ -93,7 +93,7 @@ native:
 	@echo "Next: $(PT) doctor; sudo $(PT) record -o app -- ./app"
 
 # dist/: wheel and source of the analyser, and a wheel of the native tools and QEMU for systems with this one's glibc or newer
-wheels: $(VENV)/bin/pip native
+wheels: native
 	@[ -x /usr/bin/qemu-x86_64 ] && command -v patchelf >/dev/null || .ci/deps qemu-user patchelf
 	$(call INSTALL,'hatchling>=1.24')
 	rm -rf dist

@@ -81,9 +81,11 @@ def uninstalled(error: ModuleNotFoundError) -> Exception:
     if not (extra := next((name for name, libraries in EXTRAS.items() if library in libraries), "")):
         return error
     python = shlex.quote(_near(Path(sys.executable)))
-    clone = (CHECKOUT / "pyproject.toml").is_file()
-    what = shlex.quote(f"{_near(CHECKOUT) if clone else 'ptanalyze'}[{extra}]")
-    return UsageError(f"{error.name} is not installed: {python} -m pip install {'-e ' * clone}{what}")
+    if (CHECKOUT / "pyproject.toml").is_file():
+        what = f"-e {shlex.quote(f'{_near(CHECKOUT)}[{extra}]')}"
+    else:  # not our own name, which is on no index: anybody could take it there
+        what = " ".join(dict.fromkeys((*EXTRAS["plots"], *EXTRAS[extra])))
+    return UsageError(f"{error.name} is not installed: {python} -m pip install {what}")
 
 
 class RefusedError(UsageError):

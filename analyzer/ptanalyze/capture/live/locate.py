@@ -1,7 +1,9 @@
 """Find the native tools: where $PTANALYZE_NATIVE points, `make` built or pip installed them."""
 
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +18,13 @@ MADE_BY = {  # what builds it, in a checkout
     **dict.fromkeys((*TOOLS, *PLUGINS), "make native"),
     "pin_tool.so": "PIN_ROOT=... make -C pintool pin",
 }
+# by that file alone: the name of the wheel is on no index, where anybody could take it
+BY_WHEEL = (
+    "in a clone of ptanalyze: `make wheels`, then `"
+    f"{shlex.quote(sys.executable)} -m pip install --no-index --find-links dist ptanalyze-native`"
+)
 FROM_OTHERS = {
-    "qemu-x86_64": "`pip install 'ptanalyze[native]'` brings one; on Debian 12 `apt install qemu-user`, too",
+    "qemu-x86_64": f"{BY_WHEEL}; on Debian 12 `apt install qemu-user` will do",
     "pin": "download a Pin 3 kit from Intel and put its directory on the PATH",
 }
 
@@ -60,8 +67,5 @@ def how_to_get(name: str) -> str:
         return FROM_OTHERS.get(name, "install it")
     if (CHECKOUT / "dumps" / "Makefile").is_file():
         return f"build it: `{MADE_BY[name]}` in {CHECKOUT}"
-    built = (
-        f"build it with `{MADE_BY[name]}` in a checkout of ptanalyze, "
-        "then set PTANALYZE_NATIVE to that checkout"
-    )
-    return f"`pip install 'ptanalyze[native]'`, or {built}" if MADE_BY[name] == "make native" else built
+    built = f"build it with `{MADE_BY[name]}` there, then set PTANALYZE_NATIVE to that clone"
+    return f"{BY_WHEEL}; or {built}" if MADE_BY[name] == "make native" else built

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ...core.errors import UsageError
-from .locate import first, named, native, packaged
+from .locate import BY_WHEEL, first, named, native, packaged
 
 # Choose QEMU's user mode, and the build of the plugin that it takes.
 
@@ -55,8 +55,7 @@ def examined(path: Path) -> Qemu:
     if "-plugin" not in said_by(path, "--help"):
         raise UsageError(
             f"{path}: this QEMU was built without plugins, as those of Ubuntu 24.04 and Debian 13 are; "
-            "`pip install 'ptanalyze[native]'` brings one that has them, or build QEMU with --enable-plugins "
-            "and put it first in PATH"
+            f"one that has them: {BY_WHEEL}; or build QEMU with --enable-plugins and put it first in PATH"
         )
     return Qemu(path, version, native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so"))
 
