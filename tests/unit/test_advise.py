@@ -275,8 +275,10 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 )
 def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, action):
     capture = synth(tmp_path / "made", size, accesses=60_000 if made is not MOVED else 200_000, **made)
-    found = advise(capture, policies=policies).verdict
+    report = advise(capture, policies=policies)
+    found = report.verdict
     assert found.kind == kind and (found.action and found.action.code) == action
+    assert ("page tables alone" in report.sentence) is (kind == DATA), "the action places data, too"
     gains = {part.kind: part.gain for part in found.parts}
     others = [gain.middle for name, gain in gains.items() if name != kind]
     assert max(others) < 1.02 and (kind == NOTHING or gains[kind].middle > 1.1)

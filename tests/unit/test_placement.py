@@ -286,6 +286,17 @@ def test_what_cannot_be_placed_is_refused_in_one_line(how, said):
         place(trace_of(5), small_machine(2), how)
 
 
+def test_threads_that_access_nothing_may_be_left_out_of_a_list():
+    """An answer counts those that do: "its 2 threads fit one node"."""
+    trace = build_trace([(t, [0x1000]) for t in (1, 3)], [(0, 4, Event.MUNMAP, (0, 0), 0)], 5)
+    assert len(trace.threads) == 5
+    for how in ("1,0", "0,1,0,0,1"):
+        placement = place(trace, small_machine(2), how)
+        assert nodes(placement) == [1, 0]
+    with pytest.raises(UsageError, match=r"^--threads-to-nodes 1,0,1: 3 nodes for 5 threads, or for 2"):
+        place(trace, small_machine(2), "1,0,1")
+
+
 def test_recorded_nodes_must_exist_on_the_machine():
     with pytest.raises(UsageError, match=r"node 2: machine small has nodes 0\.\.1"):
         place(trace_of(2, [0, 2]), small_machine(2), "recorded", build_topology(3))

@@ -244,6 +244,7 @@ CROWDED = 0.6  # share of data that one node serves, from which on its bandwidth
 SEVERAL = 1.5  # nodes of equal shares that read
 EVEN = 1.25  # times its equal share, up to which a node serves no more than interleaved data would have it
 CAUTIONS = 2  # on a first screen
+WITH_DATA = {"bind", "interleave", "migrate", "migrate-vm"}  # actions that place data, too
 KNOBS = {  # allocators with a line about huge pages, and what must be allowed for it to do something
     "glibc": ("madvise",),
     "jemalloc": ("madvise",),

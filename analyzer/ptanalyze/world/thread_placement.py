@@ -110,7 +110,8 @@ def place(
     if how == RECORDED:
         placed = _recorded(trace, machine, topology)
     else:
-        nodes, line = _nodes(how, max(len(trace.threads), 1), machine)
+        running = np.unique(trace.chunks["thread"])
+        nodes, line = _nodes(how, max(len(trace.threads), 1), machine, running)
         cpu, cpu_node = _cpus(nodes, machine.cpus_per_node)
         if shared := len(cpu) - len(cpu_node):
             line += f", {shared} threads share a CPU ({machine.cpus_per_node} per node)"
@@ -120,7 +121,9 @@ def place(
 
 def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Placement:
     if topology is None or not len(topology):
-        raise UsageError("placement = recorded: the capture knows no topology; use round-robin or block")
+        raise UsageError(
+            "--threads-to-nodes recorded: the capture knows no topology; use round-robin or block"
+        )
     node_of = np.append(topology.node_of_cpu(), np.int16(UNKNOWN_NODE))
     cpus, event = (column["cpu"].astype(np.int64) for column in (trace.chunks, trace.events))
     of_chunk, of_event = (
@@ -129,10 +132,12 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
     if (of_chunk == UNKNOWN_NODE).any():
         chunk = int(np.argmax(of_chunk == UNKNOWN_NODE))
         raise UsageError(
-            f"placement = recorded: CPU {cpus[chunk]} of chunk {chunk} is on no known node; use round-robin "
-            "or block"
+            f"--threads-to-nodes recorded: CPU {cpus[chunk]} of chunk {chunk} is on no known node; use "
+            "round-robin or block"
         )
-    nodes = [_with_cpus("placement = recorded", node, machine) for node in np.unique(of_chunk).tolist()]
+    nodes = [
+        _with_cpus("--threads-to-nodes recorded", node, machine) for node in np.unique(of_chunk).tolist()
+    ]
     how = f"recorded: {plural(len(np.unique(cpus)), 'CPU')} on {plural(len(nodes), 'node')}"
     known = (of_event != UNKNOWN_NODE) & (of_event < machine.nodes)
     used = np.union1d(cpus, event[known])
@@ -143,8 +148,9 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
     return Placement(chunk_cpu, node.astype(np.int16), event_cpu, how)
 
 
-def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
-    """(node of each thread, a line for people)."""
+def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tuple[np.ndarray, str]:
+    """(node of each thread, a line for people). running: those that access memory, as an answer counts them:
+    others may be left out of a list, and run where the first does."""
     order = np.arange(threads)
     if threads == 1 and how in (ROUND_ROBIN, BLOCK):
         return np.array(machine.cpu_nodes[:1]), f"{ONE_THREAD}, on node {machine.cpu_nodes[0]}"
@@ -157,11 +163,16 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
     given = []
     for text in map(str.strip, how.split(",")):
         if not is_whole(text):
-            raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
-        given.append(_with_cpus(f"placement = {how}", int(text), machine))
-    if len(given) != threads:
-        raise UsageError(f"placement = {how}: {len(given)} nodes for {threads} threads")
-    return np.array(given), how
+            raise UsageError(f"--threads-to-nodes {how}: {text!r} is no node; give {HOW}")
+        given.append(_with_cpus(f"--threads-to-nodes {how}", int(text), machine))
+    if len(given) == threads:
+        return np.array(given), how
+    if len(given) != len(running):
+        idle = f", or for {len(running)}, those that access memory" if 0 < len(running) < threads else ""
+        raise UsageError(f"--threads-to-nodes {how}: {len(given)} nodes for {threads} threads{idle}")
+    every = np.full(threads, given[0])
+    every[running] = given
+    return every, how
 
 
 def _with_cpus(option: str, node: int, machine: Machine) -> int:
