@@ -167,11 +167,15 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
         assert is_one_line(ran, 2)
 
 
-def test_the_readme_quotes_what_its_command_about_a_vm_answers(pt):
+def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
     readme = (CHECKOUT / "README.md").read_text("utf-8")
     (words,) = re.findall(r"^ptanalyze (whatif vm-numa-visible .*-p vmitosis-replicate)$", readme, re.M)
     (quoted,) = re.findall(r'"(vmitosis-replicate: [^"]*)"', " ".join(readme.split()))
     assert quoted in " ".join(pt(*words.split()).out.split())
+    (words,), (quoted,) = (re.findall(how, readme) for how in (r"`(synth [^`]*)`", r'\*"(At [^"]*)"\*'))
+    pt(*words.split(), "-o", tmp_path / "made")
+    answer = " ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split())
+    assert " ".join(quoted.split()) in answer
 
 
 def test_a_sweep_shows_what_differs_and_when_it_is_earned_back(pt):
