@@ -22,7 +22,7 @@ from ptanalyze.policies import label, plan_for
 MINE = '''"""Policies that fail, each in its own way."""
 
 from ptanalyze.policies import static_replicas
-from ptanalyze.policies.contract import GuestHooks, PolicySide, Policy, hook
+from ptanalyze.policies.contract import GuestHooks, PolicySide, Policy, hook, tables_of
 
 
 @hook
@@ -45,6 +45,14 @@ def far(scenario, params):
     return (static_replicas.captured_guest(scenario), static_replicas.one_copy(scenario, home)), 1
 
 
+def array(scenario, params):
+    return scenario.space.tables.level
+
+
+def single(scenario, params):
+    return tables_of(scenario, 0, 4096), 1
+
+
 def plain(scenario, params):
     return static_replicas.captured_guest(scenario), 1
 
@@ -56,8 +64,10 @@ def policy(name, on_walk=static_replicas.on_walk, start=plain):
 
 AWAY, MISSPELT, FINE = policy("away", away), policy("misspelt", misspelt), policy("fine")
 EARLY, FAR = policy("early", start=early), policy("far", start=far)
+ARRAY, SINGLE = policy("array", start=array), policy("single", start=single)
+NOTHING = Policy("nothing", "", guest=static_replicas.guest_part(lambda *_: None), source="mine")
 '''
-SOUND = ("AWAY", "MISSPELT", "EARLY", "FAR", "FINE")
+SOUND = ("AWAY", "MISSPELT", "EARLY", "FAR", "FINE", "ARRAY", "SINGLE", "NOTHING")
 
 
 def installed(where, module, text, points):
@@ -112,6 +122,9 @@ FAILURES = {
     "far": ("start placed a table on node 9, machine", "has nodes 0..3"),
     "misspelt": ("NameError: name 'nod' is not defined",),
     "early": ("IndexError: list index out of range", f"mine.py:{line_of('# of start', MINE)}"),
+    "array": ("array must return", "not ndarray", f"mine.py:{line_of('def array', MINE)}"),
+    "nothing": ("must return a State", "not NoneType", f"mine.py:{line_of('NOTHING', MINE)}"),
+    "single": ("tables_of: starts has shape []",),
     "nope": ("cannot be loaded", "(package my-pol 0.1)", "no attribute 'NOPE'", "my_package.mine"),
     "lost": ("cannot be loaded", "(package my-pol 0.1)", "No module named 'my_package.lost'"),
     "no-policy": ("(package my-pol 0.1)", "not a ptanalyze.policies.Policy"),

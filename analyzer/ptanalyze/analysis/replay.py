@@ -32,6 +32,7 @@ from ..kernels.replay import (
     wrong_node,
 )
 from ..policies import Plan
+from ..policies.contract import wrong_return
 from ..policies.registry import blame, check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
@@ -428,7 +429,10 @@ def start(plan: Plan, scenario: Scenario) -> PolicyRun:
     states: list[Any] = [None, None]
     with own_code(plan):
         for side, (part, params) in enumerate((plan.guest, plan.host)):
-            states[side], (count.host_pages if side else count.pages)[:] = part.start(scenario, params)
+            begun = part.start(scenario, params)
+            if not (isinstance(begun, tuple) and len(begun) == 2):
+                raise wrong_return(part.start, "a state and a number of table pages", begun)
+            states[side], (count.host_pages if side else count.pages)[:] = begun
             typeof(states[side])  # raises what Numba says of a state that compiled code cannot take
             check_placed(plan.name, states[side], scenario.machine)
             if part.setup_events:

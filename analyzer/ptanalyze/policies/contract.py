@@ -295,7 +295,12 @@ def tables_of(scenario: Scenario, starts: np.ndarray, ends: np.ndarray) -> np.nd
     """bool[T]: guest tables, of each level, that map a byte of one of the ranges start <= address < end.
 
     starts, ends  uint64[n] bytes, ascending; ranges do not overlap
+    UsageError where they are no two arrays of one length.
     """
+    for name, given in (("starts", starts), ("ends", ends)):
+        if np.ndim(given) != 1 or len(given) != np.size(starts):
+            shape = list(np.shape(given))
+            raise UsageError(f"tables_of: {name} has shape {shape}: give arrays of one length, vmas['start']")
     space = scenario.space
     low, level = space.tables.base, space.tables.level.astype(np.uint64)
     high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * level))
@@ -303,6 +308,14 @@ def tables_of(scenario: Scenario, starts: np.ndarray, ends: np.ndarray) -> np.nd
     map_some: np.ndarray = past < reached
     map_some[space.guest_tables : space.guest_tables + space.host_tables] = False
     return map_some
+
+
+def wrong_return(function: Callable[..., Any], what: str, value: object) -> UsageError:
+    """UsageError for a function of a policy that returned a value in place of what it must."""
+    code = getattr(function, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    name = getattr(function, "__name__", "start")
+    return UsageError(f"{name} must return {what}, not {type(value).__name__}{where}")
 
 
 def owner_masks(scenario: Scenario, ids: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from .contract import (
     hook,
     must_exist,
     nodes_of,
+    wrong_return,
 )
 
 NOWHERE, MOVED, REPLICATED, MISPLACED = -1, -2, -3, -4
@@ -305,7 +306,7 @@ def guest_part(begin: Begin) -> PolicySide:
     """Part of the guest's tables; begin(scenario, params) -> State."""
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state = begin(scenario, params)
+        state = state_of(begin, scenario, params)
         return state, implicit_tables(state, scenario, guest_exists(scenario))
 
     return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
@@ -315,10 +316,18 @@ def host_part(begin: Begin) -> PolicySide:
     """Part of the host's tables; begin(scenario, params) -> State."""
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state, first = begin(scenario, params), scenario.space.guest_tables
+        state, first = state_of(begin, scenario, params), scenario.space.guest_tables
         return state, implicit_tables(state, scenario, slice(first, first + scenario.space.host_tables))
 
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
+
+
+def state_of(begin: Begin, scenario: Scenario, params: Any) -> State:
+    """State that begin(scenario, params) returns; UsageError where that is something else."""
+    state = begin(scenario, params)
+    if not isinstance(state, State):
+        raise wrong_return(begin, "a State, as masked(scenario, mask, nodes) makes", state)
+    return state
 
 
 def one_copy(
