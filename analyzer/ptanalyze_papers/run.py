@@ -13,7 +13,7 @@ from pandas import DataFrame
 import ptanalyze as pt
 
 from .bench import bench
-from .row import EVIDENCE, JUDGED, KINDS, LAW, LEAST_EFFECT, NOT_REPRODUCIBLE, Row, Rows, flat, published
+from .row import JUDGED, KINDS, LAW, LEAST_EFFECT, NOT_REPRODUCIBLE, Row, Rows, flat, published
 
 # a module of this package with FIGURES, {figure or table: function(bench) that yields Rows}, and their file
 PAPERS = ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")
@@ -81,27 +81,31 @@ RIVALS = {"basu": "Basu", "line": "the line through two runs"}  # of the law
 def tally(table: DataFrame) -> dict[str, Any]:
     """{quantity: count or share} of rows of `validate`.
 
-    rows, and a count per kind; judged: predictions that are judged, each once; within_10, within_25,
-    within_50: number of those by the error of the effect; no_error: judged without a relative error
+    rows, and a count per kind; judged: predictions that are judged, each once; small, both_small: ratios
+    among them whose published effect is below LEAST_EFFECT, and those of ours that are below it, too; without
+    these, within_10, within_25, within_50: by the error of the effect; no_error: without a relative error
     (published 0), within nothing; mean_error, median_error, max_error: of the effect, absolute, None without
-    any; ratio_median_error: of ratios as such, for comparison with other work; intervals, inside: judged rows
-    whose number is an interval, and those that hold the published number; without_width: intervals from a
-    number to itself; width: the median interval's, of the published effect; bounds, bounds_held: of evidence,
-    never among the errors
+    any; ratio_median_error: of all ratios as such, for comparison with other work; intervals, inside: judged
+    rows whose number is an interval, and those that hold the published number; without_width: intervals from
+    a number to itself; width: the median interval's, of the published effect. Bounds count for nothing: most
+    are kept by any guess.
     """
     judged = predictions(table)
-    errors = judged["effect_error"].abs().dropna().tolist()
+    small = judged[of_small_effect(judged)]
+    large = judged.drop(small.index)
+    errors = large["effect_error"].abs().dropna().tolist()
     plain = judged["error"].abs().dropna().tolist()
     spans = judged[judged["inside"].notna()]
     effect = (spans["published"] - (spans["unit"] == "x")).abs()
-    effect = effect.where(spans["unit"] != "x", effect.clip(lower=LEAST_EFFECT))
-    widths = ((spans["high"] - spans["low"]) / effect)[effect > 0].tolist()
-    bounds = table.loc[table["kind"].isin(EVIDENCE), "holds"].dropna().tolist()
+    wide = (effect > 0) & ~of_small_effect(spans)
+    widths = ((spans["high"] - spans["low"]) / effect)[wide].tolist()
     return {
         "rows": len(table),
         **{kind: int((table["kind"] == kind).sum()) for kind in KINDS},
         "judged": len(judged),
-        "no_error": len(judged) - len(errors),
+        "small": len(small),
+        "both_small": int(((small["ours"] - 1).abs() < LEAST_EFFECT).sum()),
+        "no_error": len(large) - len(errors),
         **{f"within_{100 * share:.0f}": sum(e <= share for e in errors) for share in WITHIN},
         **spread(errors),
         "ratio_median_error": median(plain) if plain else None,
@@ -109,9 +113,12 @@ def tally(table: DataFrame) -> dict[str, Any]:
         "inside": sum(spans["inside"].tolist()),
         "without_width": int((spans["low"] == spans["high"]).sum()),
         "width": median(widths) if widths else None,
-        "bounds": len(bounds),
-        "bounds_held": sum(bounds),
     }
+
+
+def of_small_effect(table: DataFrame) -> Any:
+    """Whether each row is a ratio whose published effect is noise: an error relative to it says nothing."""
+    return (table["unit"] == "x") & ((table["published"] - 1).abs() < LEAST_EFFECT)
 
 
 def predictions(table: DataFrame) -> DataFrame:
@@ -137,10 +144,11 @@ def rivals(table: DataFrame) -> list[dict[str, Any]]:
     the rows that have them; empty without any."""
     comparable = predictions(table)
     comparable = comparable[comparable["error"].notna() & (comparable["published"] != 0)]
+    comparable = comparable[~of_small_effect(comparable)]
     lines = []
     for law, (name, title) in product(KINDS, RIVALS.items()):
         same = comparable[comparable[name].notna() & (comparable["kind"] == law)]
-        effect = (same["published"] - 1).abs().clip(lower=LEAST_EFFECT)
+        effect = (same["published"] - 1).abs()
         rival = title if law == LAW else f"{title}, beside {law}"
         for who, ours in ((f"{law}, beside {title}", same["ours"]), (rival, same[name])):
             if len(same):
@@ -182,7 +190,7 @@ def citation(paper: str) -> str:
 
 def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.columns.Section]:
     """A sentence, errors by kind of evidence, rows by paper and figure with their notes, errors by paper."""
-    yield pt.columns.Section(lines=[sentence(tally(table)), ""])
+    yield pt.columns.Section(lines=[*sentence(tally(table)).splitlines(), ""])
     apart = [close(kind, counted) for kind, counted in by_kind(table).items() if counted["judged"]]
     if apart:
         yield pt.columns.Section("Errors by kind of evidence", apart, [EFFECT, ""])
@@ -207,8 +215,8 @@ def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.colum
 
 
 WIDTH = 80  # columns of a first screen
-EFFECT = "- errors are relative to the effect, a ratio less 1, and count predictions that could have failed"
-NUMBER = "    error of a row: (ours - published) / published, relative to the number itself"
+EFFECT = "- of predictions that could have failed: no bounds, and errors of effects of 5 % or more alone"
+NUMBER = "    error: (ours - published) / effect, of a ratio (x) that less 1, at least 5 %"
 LINE = "    {:<15} {:<22} {:>8}  {}"
 
 
@@ -241,17 +249,23 @@ def verdict(row: Any) -> str:
     if row.bound and row.ours == row.ours:
         return "holds" if row.holds else "does not hold"
     missed = row.inside is False and row.low == row.high
-    return "-" if row.error != row.error else f"{100 * row.error:+z.1f} %" + ", no width" * missed
+    error = row.effect_error
+    return "-" if error != error else f"{100 * error:+z.1f} %" + ", no width" * missed
 
 
 def sentence(counted: dict[str, Any]) -> str:
     """How far the predictions among rows are off, and how many there are."""
-    judged, off = pt.errors.plural(counted["judged"], "prediction"), counted["median_error"]
+    small, off = counted["small"], counted["median_error"]
+    judged = pt.errors.plural(counted["judged"] - small, "prediction")
+    apart = (
+        f"\nEffects below 5 % are counted apart: {counted['both_small']} of {small} predicted below 5 %, too."
+        * bool(small)
+    )
     if off is None:
-        return f"No error to judge by: {pt.errors.plural(counted['rows'], 'row')}, {judged}."
+        return f"No error to judge by: {pt.errors.plural(counted['rows'], 'row')}, {judged}.{apart}"
     return (
-        f"Of {judged}, {counted['within_10']} are within 10 % of the measured effect, "
-        f"{counted['within_50']} within 50 %; the median error is {100 * off:.0f} %."
+        f"Of {judged}, within 10 % of the measured effect: {counted['within_10']}, within 50 %: "
+        f"{counted['within_50']}; median error {100 * off:.0f} %.{apart}"
     )
 
 
@@ -259,6 +273,7 @@ def close(name: str, counted: dict[str, Any]) -> dict[str, pt.columns.Cell]:
     return {
         "rows": name,
         "judged": counted["judged"],
+        "below 5 %": counted["small"],
         "within 10 %": counted["within_10"],
         "within 50 %": counted["within_50"],
         "median error": percent(counted["median_error"]),

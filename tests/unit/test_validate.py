@@ -77,6 +77,13 @@ def test_a_prediction_that_stands_in_two_figures_counts_once_by_its_larger_error
     assert (found["rows"], found["judged"], found["max_error"]) == (4, 2, pytest.approx(2.0))
 
 
+def test_ratios_of_a_small_effect_and_bounds_are_counted_apart():
+    rows = [row(1.29, LAW, 1.2, name="a"), row(1.03, LAW, 1.01, name="b"), row(1.2, LAW, 0.99, name="c")]
+    found = tallied(*rows, row(29.0, LAW, 5.0, "at least"))
+    assert (found["judged"], found["small"], found["both_small"]) == (3, 2, 1)
+    assert (found["within_50"], found["median_error"]) == (1, pytest.approx(0.45))
+
+
 def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
     ends = ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
     rows = [row(Interval(*each), REPLAYED, np.float64(10)) for each in ends]
