@@ -22,9 +22,8 @@ MODELLED: Kind = "modelled"
 TRACED: Kind = "traced small"
 FITTED: Kind = "fitted"
 NOT_REPRODUCIBLE: Kind = "not reproducible"
-EVIDENCE = (LAW, PAGES, REPLAYED, MODELLED, TRACED)
-KINDS = (*EVIDENCE, FITTED, NOT_REPRODUCIBLE)
-JUDGED = (*EVIDENCE, NOT_REPRODUCIBLE)  # what has a number of ours can fail
+JUDGED = (LAW, PAGES, REPLAYED, MODELLED, TRACED, NOT_REPRODUCIBLE)  # can fail, with a number of ours
+KINDS = (*JUDGED[:-1], FITTED, NOT_REPRODUCIBLE)
 LEAST_EFFECT = 0.05  # of a ratio: smaller published effects are noise
 LEAST = "at least"
 

@@ -84,11 +84,10 @@ def tally(table: DataFrame) -> dict[str, Any]:
     rows, and a count per kind; judged: predictions that are judged, each once; small, both_small: ratios
     among them whose published effect is below LEAST_EFFECT, and those of ours that are below it, too; without
     these, within_10, within_25, within_50: by the error of the effect; no_error: without a relative error
-    (published 0), within nothing; mean_error, median_error, max_error: of the effect, absolute, None without
-    any; ratio_median_error: of all ratios as such, for comparison with other work; intervals, inside: judged
-    rows whose number is an interval, and those that hold the published number; without_width: intervals from
-    a number to itself; width: the median interval's, of the published effect. Bounds count for nothing: most
-    are kept by any guess.
+    (published 0); mean_error, median_error, max_error: of the effect, absolute; ratio_median_error: of all
+    ratios as such; intervals, inside: judged rows whose number is an interval, and those that hold the
+    published number; without_width: intervals from a number to itself; width: the median interval's, of the
+    published effect. Bounds count for nothing.
     """
     judged = predictions(table)
     small = judged[of_small_effect(judged)]
@@ -96,9 +95,9 @@ def tally(table: DataFrame) -> dict[str, Any]:
     errors = large["effect_error"].abs().dropna().tolist()
     plain = judged["error"].abs().dropna().tolist()
     spans = judged[judged["inside"].notna()]
-    effect = (spans["published"] - (spans["unit"] == "x")).abs()
-    wide = (effect > 0) & ~of_small_effect(spans)
-    widths = ((spans["high"] - spans["low"]) / effect)[wide].tolist()
+    wide = spans[~of_small_effect(spans) & (spans["published"] != 0)]
+    effect = (wide["published"] - (wide["unit"] == "x")).abs()
+    widths = ((wide["high"] - wide["low"]) / effect).tolist()
     return {
         "rows": len(table),
         **{kind: int((table["kind"] == kind).sum()) for kind in KINDS},
@@ -143,16 +142,14 @@ def rivals(table: DataFrame) -> list[dict[str, Any]]:
     """[{who, rows, mean_error, median_error, max_error}]: each law and its rivals, in errors of the effect on
     the rows that have them; empty without any."""
     comparable = predictions(table)
-    comparable = comparable[comparable["error"].notna() & (comparable["published"] != 0)]
-    comparable = comparable[~of_small_effect(comparable)]
+    comparable = comparable[comparable["error"].notna() & ~of_small_effect(comparable)]
     lines = []
     for law, (name, title) in product(KINDS, RIVALS.items()):
         same = comparable[comparable[name].notna() & (comparable["kind"] == law)]
-        effect = (same["published"] - 1).abs()
         rival = title if law == LAW else f"{title}, beside {law}"
         for who, ours in ((f"{law}, beside {title}", same["ours"]), (rival, same[name])):
             if len(same):
-                errors = ((ours - same["published"]) / effect).abs().tolist()
+                errors = ((ours - same["published"]) / (same["published"] - 1)).abs().tolist()
                 lines.append({"who": who, "rows": len(same), **spread(errors)})
     return lines
 
@@ -165,7 +162,7 @@ def summary(table: DataFrame) -> dict[str, object]:
     papers = [
         {
             "paper": paper,
-            "citation": citation(paper),
+            "citation": published(paper.casefold()).citation,
             "rows": rows.astype(object).where(rows.notna(), None).to_dict("records"),
             **counts(rows),
         }
@@ -184,10 +181,6 @@ def by_kind(table: DataFrame) -> dict[str, dict[str, Any]]:
     return {kind: counted for kind, counted in apart.items() if counted["rows"]}
 
 
-def citation(paper: str) -> str:
-    return published(paper.casefold()).citation
-
-
 def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.columns.Section]:
     """A sentence, errors by kind of evidence, rows by paper and figure with their notes, errors by paper."""
     yield pt.columns.Section(lines=[*sentence(tally(table)).splitlines(), ""])
@@ -198,7 +191,7 @@ def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.colum
     for paper, rows in by_paper:
         notes = list(dict.fromkeys(note for note in rows["note"] if note))
         lines = [*by_figure(rows, notes), "", *(f"({k}) {note}" for k, note in enumerate(notes, 1)), ""]
-        yield pt.columns.Section(f"{paper}: {citation(paper)}", [], lines)
+        yield pt.columns.Section(f"{paper}: {published(paper.casefold()).citation}", [], lines)
     if len(by_paper) > 1:
         by_paper.append(("all", table))
         yield pt.columns.Section("Errors by paper", [close(name, tally(rows)) for name, rows in by_paper])
