@@ -267,9 +267,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
 
 def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How) -> Measured:
     """Run a command to its end in turns, as it is and with huge pages, made after `warm_up` seconds; None:
-    when it has the memory of a first run. It stands still meanwhile.
-
-    The CPU time of the rest is compared, of each run by its own clock.
+    when it has the memory of a first run. It stands still meanwhile; CPU times of the rest are compared.
     """
     most, moment = 0, "it had its memory" if warm_up is None else f"{warm_up:g} s"
     if warm_up is None:

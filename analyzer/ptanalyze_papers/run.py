@@ -242,8 +242,7 @@ def verdict(row: Any) -> str:
     if row.bound and row.ours == row.ours:
         return "holds" if row.holds else "does not hold"
     missed = row.inside is False and row.low == row.high
-    error = row.effect_error
-    return "-" if error != error else f"{100 * error:+z.1f} %" + ", no width" * missed
+    return "-" if row.error != row.error else f"{100 * row.effect_error:+z.1f} %" + ", no width" * missed
 
 
 def sentence(counted: dict[str, Any]) -> str:
