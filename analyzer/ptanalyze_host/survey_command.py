@@ -88,7 +88,9 @@ def command(
         pids = {int(one) if one.isdecimal() else pid for one in whom for pid in pt.live.named(one) or [-1]}
         found = [one for one in found if one.pid in pids or one.name in whom]
         if not found:
-            raise pt.UsageError(f"{', '.join(whom)}: no such process here with memory of its own")
+            missing = [one for one in whom if not (one.isdecimal() or pt.live.named(one))]
+            none = f"{', '.join(whom)}: no process here with memory of its own"
+            raise pt.UsageError(pt.live.not_running(missing[0]) if missing else none)
     if prometheus is not None:
         write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
         pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)

@@ -119,8 +119,13 @@ class Blocks:
             pt.live.hold(stack, pid, self.started, changer)
         self.pidfd = os.pidfd_open(pid)
         stack.callback(os.close, self.pidfd)
-        self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)  # of this memory, not of
-        stack.callback(os.close, self.pagemap)  # what it may execute later
+        try:  # of this memory, not of what it may execute later
+            self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:
+            raise pt.UsageError(
+                f"{pt.live.called(pid)}: we may not read its page map, even as root"
+            ) from None
+        stack.callback(os.close, self.pagemap)
         self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
         self.left, self.refused = Counter[str](), Counter[str]()
         with process.there():

@@ -76,6 +76,8 @@ def command(
     """
     from click.core import ParameterSource
 
+    if {"--yes", "--dry-run"} <= set(context.meta["typed"]):
+        raise pt.UsageError("hugepages: give --yes or --dry-run, not both")
     if pid is not None and capture is not None:
         raise pt.UsageError("hugepages: give a PID or a CAPTURE, not both")
     typed = [
@@ -89,8 +91,9 @@ def command(
         pid = process_of(capture, any(param.name in of_pid for param in typed))
     for param in typed:
         if (pid is not None) is not (param.name in of_pid):
-            whose = "a PID" if pid is None else "CAPTURE"
-            raise pt.UsageError(f"hugepages: {param.opts[0]} goes with {whose}")
+            whose = "a PID or the name of a process" if pid is None else "CAPTURE"
+            option = "--yes" if param.name == "dry_run" and not dry_run else param.opts[0]
+            raise pt.UsageError(f"hugepages: {option} goes with {whose}")
     if pid is not None:
         with ExitStack() as stack:
             from .blocks import Blocks
@@ -120,7 +123,9 @@ def process_of(words: str, asked: bool) -> int | None:
     if os.path.exists(words) or (pt.errors.bundled("samples") / (words or "-")).exists():
         return None
     numbers = not words.strip("0123456789 \n")
-    return pt.options.pid(words) if numbers or asked or pt.live.named(words) else None
+    if numbers or asked or pt.live.named(words):
+        return pt.options.pid(words)
+    raise pt.UsageError(f"hugepages: no capture is at {words}, and {pt.live.not_running(words)}")
 
 
 def given(option: click.Parameter, value: Any) -> str:

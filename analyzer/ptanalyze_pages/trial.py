@@ -28,7 +28,7 @@ CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown
 STILL = 5  # windows without growth, and as many as with it: the figure is too coarse for them
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
-ALIKE = 0.1  # CPU time of a run of fixed time: what is outside that time gains, too
+CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
 LEFT = 0.1  # of the CPU time: less varies by as much from run to run
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
@@ -155,17 +155,14 @@ class Measured:
         return low, over(contiguous, found)[1], high
 
     @property
-    def fixed_time(self) -> tuple[float, float] | None:
-        """Least and most seconds of runs that may end by a clock, however much they have done: all took the
-        same but for noise, or their CPU time hardly differs between page sizes. None: they do a fixed work.
-        """
-        if not self.runs:
-            return None
-        *elapsed, cpu = zip(*self.runs, strict=True)
-        alike = [took for took in elapsed if max(took) <= (1 + pt.law.PageTrial.NOISE) * min(took)]
-        if abs(np.log(np.median(cpu[::2]) / np.median(cpu[1::2]))) < ALIKE:
-            alike.append(cpu)
-        return (min(alike[0]), max(alike[0])) if alike else None
+    def fixed_time(self) -> str:
+        """What is not known where runs may end by a clock, however much they have done: all took the same but
+        for noise, or their CPU time hardly differs between page sizes. "": they do a fixed work."""
+        for k, took in enumerate(zip(*self.runs, strict=True)):
+            noise, ratio = pt.law.PageTrial.NOISE, np.median(took[::2]) / np.median(took[1::2])
+            if max(took) <= (1 + noise) * min(took) or (k == CPU and abs(np.log(ratio)) < ALIKE):
+                return str(pt.columns.message("trial", "fixed", least=min(took), most=max(took)))
+        return ""
 
     def precise(self, precision: float) -> bool:
         low, middle, high = self.gain or (0.0, 0.0, 1.0)
@@ -365,15 +362,6 @@ def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) ->
     return program
 
 
-def fixed(seconds: tuple[float, float]) -> str:
-    """What `fixed_time` means, and the way out."""
-    took = "-".join(dict.fromkeys(f"{x:.3g}" for x in seconds))
-    return (
-        f"not known if it runs for a fixed time, as each run took {took} s with either page size: give it "
-        "fixed work, or --figure-of CMD, which prints the work done"
-    )
-
-
 def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
     """The calibration that -o writes; UsageError where nothing was measured, PartialDataError: fixed time."""
     blocks, ratios = done.blocks, (done.gain, done.contiguous, done.huge_over_split)
@@ -381,7 +369,7 @@ def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
     if blocks is None or gain is None:
         raise pt.UsageError("trial --pages: nothing was measured, and so nothing is written")
     if done.fixed_time and gain.middle >= pt.law.PageTrial.LEAST_GAIN:
-        raise pt.errors.PartialDataError(f"what huge pages give is {fixed(done.fixed_time)}")
+        raise pt.errors.PartialDataError(f"what huge pages give is {done.fixed_time}")
     return pt.law.PageTrial(
         program=os.path.basename(command[0]) if command else "",
         command=" ".join(command),

@@ -233,7 +233,7 @@ def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
 
-    from .trial import BUSY, fixed, over
+    from .trial import BUSY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
@@ -255,7 +255,7 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     )
     lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
     if done.fixed_time:
-        lines = [f"huge pages: {fixed(done.fixed_time)}", f"if its work is fixed: {lines[0]}"]
+        lines = [f"huge pages: {done.fixed_time}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
     for number, what, why in (
         (done.thrown, "thrown away    ", ": pages changed by themselves, by khugepaged for one"),

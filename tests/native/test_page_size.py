@@ -316,6 +316,16 @@ def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
             assert run(["hugepages", f"{one.pid} {two.pid}"]) == 2
     for words in ([""], ["", "--for", "1s"], ["pt_named"], ["pt_named", "--undo"], ["-p", "1", "lookup"]):
         assert run(["hugepages", *words]) == 2
+    with running(own) as one:
+        assert pt.live.named(str(own)) == pt.live.named("pt_named") and one.pid in pt.live.named(str(own))
+        for words, name in (
+            (["--yes"], "--yes"),
+            (["-p", str(one.pid), "--yes", "--dry-run"], "--yes or --dry-run"),
+            (["pt_namedd"], "did you mean pt_named?"),
+            (["-p", "pt_namedd"], "did you mean pt_named?"),
+        ):
+            capsys.readouterr()
+            assert run(["hugepages", *words]) == 2 and name in capsys.readouterr().err
     with running(shutil.copy(program, tmp_path / "lookup")):
         assert run(["hugepages", "lookup"]) == 0
 
@@ -680,7 +690,7 @@ def test_runs_that_all_take_the_same_time_show_no_gain(seconds):
     done = Measured("CPU time of whole runs", share={"found": 0.0, "huge": 1.0}, made=[4])
     done.rates["found"], done.rates["huge"] = [1.0] * 3, [1.07] * 3
     done.runs = [(2.0, 2.0, 2.0), seconds] * 3
-    assert done.fixed_time == (2.0, min(seconds))
+    assert f"2 to {min(seconds):g} s" in done.fixed_time
     assert "1.07x" not in lines_of(done)[0] and "--figure-of" in lines_of(done)[0]
     done.blocks = object()
     with pytest.raises(PartialDataError, match="--figure-of"):

@@ -413,7 +413,7 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
         code = NONE if speedup and any(map(differs, speedup)) else "equal"
     tried = result.finding(MEASURED)
     if kind == GAIN and tried and tried.numbers["gain"] == speedup:
-        code = "measured"
+        code, numbers["figure"] = "measured", tried.numbers["figure"]
     return Answer(result, kind, message("asked", code, **numbers))
 
 

@@ -173,7 +173,7 @@ def pid(text: str) -> int:
     if len(found) > 1:
         each = ", ".join(f"{one} ({live.used(one)})" for one in found)
         raise click.BadParameter(f"{text!r}: these are {len(found)} processes; give one PID of {each}")
-    raise click.BadParameter(f"{text!r} is no PID and no name of a process; `pgrep -af WORD` finds its PID")
+    raise click.BadParameter(live.not_running(text))
 
 
 # How an answer is given away.

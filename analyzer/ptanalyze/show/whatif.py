@@ -250,7 +250,7 @@ def further(
     """
     named = f" {shlex.quote(capture)}" if capture else ""
     this, steps = program(), {"full": "the same with --full"}
-    if pid is not None or one_node(base):
+    if not calibrated and (pid is not None or one_node(base)):
         steps["pages"] = f"{as_root()} trial --pages -p {pid or 'PID'}"
     if one_node(base):
         steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"

@@ -12,6 +12,7 @@ from .process import hold as hold
 from .process import huge_pages as huge_pages
 from .process import keeps_page_size as keeps_page_size
 from .process import named as named
+from .process import not_running as not_running
 from .process import open_process as open_process
 from .process import shown as shown
 from .process import stat_fields as stat_fields

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...core.errors import PartialDataError, UsageError
+from ...core.errors import PartialDataError, UsageError, meant
 from ...core.process import ASKED
 
 LONGEST = 4096  # bytes of a command line that are kept
@@ -155,15 +155,30 @@ def command_line(pid: int, name: str | None = None) -> list[str]:
     return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
 
 
-def named(name: str) -> list[int]:
-    """PIDs of other processes that the kernel, or the first word of their command line, calls so."""
-    own, found = os.getpid(), []
+def names() -> dict[int, set[str]]:
+    """{PID: names} of other processes: what the kernel, and the first word of the command line, call them,
+    and where a path leads to their executable."""
+    found = {}
     for proc in Path("/proc").glob("[0-9]*"):
         pid = int(proc.name)
-        if pid != own and state(proc) not in "ZX":
-            first = [Path(word).name for word in command_line(pid)[:1]]
-            found += [pid] if name in (comm(pid), *first) else []
-    return sorted(found)
+        if pid != os.getpid() and state(proc) not in "ZX":
+            words = [Path(word).name for word in command_line(pid)[:1]]
+            with suppress(OSError):
+                words.append(os.readlink(proc / "exe"))
+            found[pid] = {comm(pid) or "", *words}
+    return found
+
+
+def named(name: str) -> list[int]:
+    """PIDs of other processes with this name, or whose executable is at this path."""
+    wanted = {name, os.path.realpath(name) if "/" in name else name}
+    return sorted(pid for pid, each in names().items() if wanted & each)
+
+
+def not_running(name: str) -> str:
+    """Sentence that no process has this name, with the nearest."""
+    near = meant(name, [one for one in set().union(*names().values()) if "/" not in one])
+    return f"no process here is called {name}: {near}`pgrep -af WORD` finds its PID"
 
 
 def used(pid: int) -> str:
