@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -113,6 +114,7 @@ def run_ptdump(command: Sequence[str]) -> list[str]:
 
 PROC = Path("/proc")
 PF_EXITING = 0x4  # include/linux/sched.h
+KILLED = 1 << signal.SIGKILL - 1  # pending: a thread that waits for a CPU, which it will not run on
 
 
 def descendants(pid: int) -> list[int]:
@@ -170,6 +172,6 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | str:
 def alive(pid: int) -> bool:
     """Whether the process has memory still: one that is ending gives that up before it is a zombie."""
     with suppress(OSError):
-        state, *_, flags = pt.live.stat_fields(pt.live.shown(pid))[:7]
-        return state not in "ZX" and not int(flags) & PF_EXITING
+        state, *fields = pt.live.stat_fields(pt.live.shown(pid))
+        return state not in "ZX" and not int(fields[5]) & PF_EXITING and not int(fields[27]) & KILLED
     return False
