@@ -60,7 +60,7 @@ def command(
     with pt.terminal.progress_bar() as progress:
         setup = pt.replay_options.setup_from(options, asked[0], progress)
         found = studies(asked, setup, pt.replay_options.question(memory, horizon, names))
-        page = html(found, shlex.join(["ptanalyze", *context.meta["typed"]]), progress)
+        page = html(found, f"{pt.errors.program()} {shlex.join(context.meta['typed'])}", progress)
     write(output, page)
     pt.options.echo(f"ptanalyze: wrote {output}", err=True)
     return pt.check.exit_code([finding for study in found for finding in study.checks])

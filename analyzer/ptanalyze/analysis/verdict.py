@@ -115,7 +115,7 @@ class Workload:
             return [str(message("workload", "no-trace"))]
         nodes = ", ".join(f"{node} {100 * share:.1f} %" for node, share in walks.items())
         lines = [message("workload", "assumed", where=self.assumed)] if self.assumed else []
-        lines.append(message("workload", "from", nodes=nodes, spread=self.spread))
+        lines.append(message("workload", "from", nodes=nodes))
         lines.append(message("workload", "shared", share=self.shared, tables=int(self.tables.sum())))
         sizes = {"memory": self.memory_bytes, "node": self.node_bytes}
         lines.append(message("workload", "memory-of-node" if self.node_bytes else "memory", **sizes))
