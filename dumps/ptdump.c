@@ -117,10 +117,11 @@ static void parse(struct options *options, int count, char **arguments)
 
 static void list_unknown(struct description *about, bool frames)
 {
-	static const char *const always[] = { "table frame", "table node", "entry flags", "empty tables",
-					      "leaves of 1 GiB (shown as 2 MiB)" };
+	static const char *const always[] = { "table frame", "entry flags", "empty tables", "leaves of 1 GiB (shown as 2 MiB)" };
 	const char **unknown = mempcpy(about->unknown, always, sizeof(always));
 
+	if (about->topology->node_count > 1)
+		*unknown++ = "table node";
 	if (about->reading->tables.unsized)
 		*unknown++ = "leaf size (4 KiB assumed)";
 	if (!frames)

@@ -199,7 +199,9 @@ void tables_check_types(struct tables *tables)
 void tables_place(struct tables *tables, const struct topology *topology)
 {
 	for (size_t i = 0; i < tables->count; i++)
-		tables->records[i].node = topology_node(topology, tables->records[i].frame);
+		tables->records[i].node = topology->node_count == 1 && tables->records[i].frame < 0 ?
+						  topology->nodes[0].id :
+						  topology_node(topology, tables->records[i].frame);
 }
 
 static void write_header(const struct tables *tables, int file, bool entries)

@@ -172,11 +172,12 @@ def survey() -> list[Surveyed]:
     found = []
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
-            found.append(surveyed(json.loads(line), node_of))
+            if (counts := json.loads(line))["pid"] in before.keys() - {os.getpid()}:
+                found.append(surveyed(counts, node_of))
     time.sleep(max(began + WATCHED - time.monotonic(), 0))
     after = {one.pid: ticks(PROC / str(one.pid)) for one in found}
     lasted = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
-    used = {pid: max(count - before.get(pid, count), 0) / lasted for pid, count in after.items()}
+    used = {pid: max(count - before[pid], 0) / lasted for pid, count in after.items()}
     found = [replace(one, cpus=round(used[one.pid], 2)) for one in found]
     return sorted(found, key=lambda one: (-one.remote_bytes, -one.cpus, -one.table_bytes, one.pid))
 

@@ -284,7 +284,7 @@ METRICS: dict[str, tuple[str, Callable[[Group], float | dict[int, int] | None]]]
 }
 HOST = {
     "numa_nodes": "NUMA nodes of this host",
-    "survey_processes": "processes and VMs of this host",
+    "survey_processes": "processes and VMs in this survey",
     "survey_timestamp_seconds": "when this survey was made, seconds since 1970",
 }
 

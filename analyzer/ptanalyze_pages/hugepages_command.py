@@ -161,9 +161,8 @@ def change(
     for area in blocks.areas:
         mine = chosen[(blocks.address[chosen] >= area.start) & (blocks.address[chosen] < area.end)]
         if len(mine):
-            name, adds = area.name or "anonymous", words(PAGE * int(blocks.holes[mine].sum()))
-            size = words(HUGE * len(mine))
-            yield f"{area.start:<14x} {name[:20]:20} {len(mine):,} blocks, {size}, {adds} more"
+            sizes = ", ".join(map(words, (HUGE * len(mine), PAGE * int(blocks.holes[mine].sum()))))
+            yield f"{area.start:<14x} {area.name[:20] or 'anonymous':20} {len(mine):,} blocks, {sizes} more"
     if dry_run:
         yield from left_and_refused(blocks)
         if record_of(blocks):

@@ -116,7 +116,7 @@ def summary(sections: Mapping[str, Rows]) -> str:
             for level, name in PAGE_NAMES.items()
         )
         nodes = plural(int(sections["machine"]["NUMA nodes"]), "node")
-        holds.append(f"page tables of {size_in_words(mapped)} on a machine of {nodes}")
+        holds.append(f"page tables that map {size_in_words(mapped)} on a machine of {nodes}")
     if trace := sections.get("trace"):
         accesses, threads = int(trace["accesses"]), plural(int(trace["threads"]), "thread")
         holds.append(f"a trace of {accesses:,} accesses by {threads}")
