@@ -39,4 +39,4 @@ __all__ = list(API)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *API})
+    return sorted({name for name in globals() if name.startswith("__")} | {*API})

@@ -181,6 +181,8 @@ def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
 def test_a_sweep_shows_what_differs_and_when_it_is_earned_back(pt):
     out = pt("sweep", "embeddings", "-p", "hydra", "--set", "prefetch=0,9").out
     assert "break-even" in out and "one-time cycles" in out and "IPIs" not in out
+    cold = pt("sweep", "lookup", "-p", "hydra", "--set", "prefetch=0", "--cold").out
+    assert [" copied an entry " in each for each in (out, cold)] == [False, True]
 
 
 WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store"))]

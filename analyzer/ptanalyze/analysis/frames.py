@@ -166,6 +166,10 @@ class Replayed:
     fits_caches: bool = False
     verdict: Verdict | None = None
 
+    def __repr__(self) -> str:
+        names = ", ".join(result.policy for result in self.results)
+        return f"<replayed: {names}; .frame, .reads, .leaves, .calls, .timeline>"
+
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""
         refused = [f"{name}: {why}" for name, why in self.refused.items()]

@@ -244,8 +244,8 @@ def whatif(
 ) -> DataFrame:
     """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
-    Columns: result.Result.row; shares are of walks. speedup_low, speedup and speedup_high are NaN without a
-    trace. attrs["machine"]: its latencies.
+    Columns: COLUMNS of ptanalyze/cost/result.py, their units in attrs["units"]; shares are of walks.
+    speedup_low, speedup and speedup_high are NaN without a trace. attrs["machine"]: its latencies.
     """
     return replay(capture, policies, setup, **options).frame
 

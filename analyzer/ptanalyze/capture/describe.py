@@ -202,7 +202,7 @@ def describe_join(facts: dict[str, Any]) -> Rows:
                 rows[f"guest {what}: {key.replace('_', ' ')}"] = value
     if facts.get("numa_oblivious") is not None:
         nodes = len(facts.get("guest_nodes") or ())
-        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{nodes} nodes"
+        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else plural(nodes, "node")
     if facts.get("seconds_apart") is not None:
         rows["guest dumped after host (s)"] = facts["seconds_apart"]
     return rows

@@ -66,7 +66,9 @@ def command(
         return sweep_frame(points, list(grid))
 
     def below() -> list[str]:
-        return [*silent_points(points, list(grid)), *refusal_lines(refused)]
+        copied = any(result.row()["replica_faults"] for _, result in points)
+        copies = ["- a walk that copied an entry counts as local: it read the owner's copy once"]
+        return [*copies * copied, *silent_points(points, list(grid)), *refusal_lines(refused)]
 
     output.emit(
         "sweep",

@@ -111,13 +111,8 @@ def interval(speedup: Interval) -> str:
     return f"{middle}x ({low}-{high})"
 
 
-WIDE = 2.0  # between the speed-ups that the ends of a share allow: only its lower end says something
-
-
 def share(of_run: Interval) -> str:
-    """A share of the run: "21-30 %", "0.3-1.2 %", or "at least 24 %" where its ends leave too much open."""
-    if 1 - of_run.low > WIDE * (1 - of_run.high):
-        return f"at least {100 * of_run.low:.0f} %"
+    """A share of the run: "21-30 %", "0.3-1.2 %"."""
     low, high = (f"{100 * end:.{0 if of_run.high >= 0.1 else 1}f}" for end in (of_run.low, of_run.high))
     return f"{low} %" if low == high else f"{low}-{high} %"
 

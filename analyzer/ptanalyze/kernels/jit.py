@@ -340,14 +340,15 @@ def compile_together(calls, least=2):
     os.close(end)
     started = [in_child(missing, numbers, tell) for _ in range(children)]
     os.close(tell)
-    done, heard, said = 0, b" ", monotonic()
+    done, heard, said, before = 0, b" ", monotonic(), -1
     while heard:  # until no child can write any more
         if select([ended], [], [], max(said + SILENT - monotonic(), 0))[0]:
             heard = os.read(ended, MOST)
             done += len(heard)
         else:
-            print(f"ptanalyze: {done} of {len(missing)} compiled", file=sys.stderr)
-            said = monotonic()
+            if done > before:
+                print(f"ptanalyze: {done} of {len(missing)} compiled", file=sys.stderr)
+            said, before = monotonic(), done
     for child in started:
         os.waitpid(child, 0)
     os.close(numbers)

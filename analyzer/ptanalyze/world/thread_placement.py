@@ -114,7 +114,8 @@ def place(
         nodes, line = _nodes(how, max(len(trace.threads), 1), machine, running)
         cpu, cpu_node = _cpus(nodes, machine.cpus_per_node)
         if shared := len(cpu) - len(cpu_node):
-            line += f", {shared} threads share a CPU ({machine.cpus_per_node} per node)"
+            sharing = "1 thread shares" if shared == 1 else f"{shared} threads share"
+            line += f", {sharing} a CPU ({machine.cpus_per_node} per node)"
         placed = Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], line)
     return move_threads(placed, trace, machine, moves) if moves else placed
 
@@ -155,7 +156,9 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
     if threads == 1 and how in (ROUND_ROBIN, BLOCK):
         return np.array(machine.cpu_nodes[:1]), f"{ONE_THREAD}, on node {machine.cpu_nodes[0]}"
     nodes = np.array(machine.cpu_nodes)
-    over = f"over {len(nodes)} nodes" + (f", {threads} of them used" if threads < len(nodes) else "")
+    over = f"over {plural(len(nodes), 'node')}" + (
+        f", {threads} of them used" if threads < len(nodes) else ""
+    )
     if how == ROUND_ROBIN:
         return nodes[order % len(nodes)], f"round-robin {over}"
     if how == BLOCK:
