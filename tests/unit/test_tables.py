@@ -149,6 +149,9 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal_until_it_ends(m
         assert log.line.wait(60) and log.getvalue().splitlines()[-1].startswith(
             "ptanalyze: replaying walks, 25 %"
         )
+        progress(0, 4, "replaying walks")
+        log.line.clear(), log.line.wait(60), log.line.clear()
+        assert log.line.wait(60) and "round 2), 0 %" in log.getvalue().splitlines()[-1]
         if ends_by:
             raise ends_by
     assert threading.active_count() == threads and not capsys.readouterr().out

@@ -489,7 +489,8 @@ def limit_of(
     answered = answered and len(parts) > 1  # on one node nothing else can be named beside the answer
     words = joined(part.message for part in parts if not (answered and part.kind == PAGES))
     if UNTOLD in unknown:
-        return message("limit", UNKNOWN, parts=words)
+        more = "-least" if any(part.least for part in parts) else ""
+        return message("limit", f"{UNKNOWN}{more}", parts=words)
     if first.noticed:
         how = "-measured" if first.gain == first.measured else "" if faster(first.gain.low) else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how

@@ -245,8 +245,13 @@ def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
 def lines_of_progress(every: float) -> Iterator[process.Progress]:
     """Yields progress(done, total, what), which a thread writes: "replaying walks, 42 % done after 1 min"."""
     now, ended, began = ["at work for"], threading.Event(), time.monotonic()
+    rounds: dict[str, tuple[int, int]] = {}  # by what is done: the round, and how far it has come
 
     def progress(done: int, total: int, what: str) -> None:
+        count, before = rounds.get(what, (1, 0))
+        count += done < before
+        rounds[what] = count, done
+        what += f" (round {count})" if count > 1 else ""
         now[0] = f"{what}, {percent(done / max(total, 1))} done after"
 
     def write() -> None:

@@ -123,7 +123,7 @@ def about(base: Result) -> str:
         message("about", "each-walks", walks=base.walks // readers, nodes=readers)
         if each
         else message("about", "walks", walks=base.walks, run=run if base.hits.any() else ""),
-        message("about", "share", share=share) if share else "",
+        message("about", "share", share=share) if share and (share.low >= 0.005 or share.high < 1) else "",
     ]
     return f"{'; '.join(filter(None, map(str, parts)))}."
 
