@@ -346,7 +346,7 @@ def compile_together(calls, least=2):
             heard = os.read(ended, MOST)
             done += len(heard)
         else:
-            if done > before:
+            if done > before and sys.stderr.isatty():
                 print(f"ptanalyze: {done} of {len(missing)} compiled", file=sys.stderr)
             said, before = monotonic(), done
     for child in started:
