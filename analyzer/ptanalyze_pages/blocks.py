@@ -307,7 +307,7 @@ def refuse(pid: int) -> None:
 
 def must_be_root() -> None:
     if os.geteuid():
-        raise pt.UsageError("page sizes of a process: needs root: run it with sudo")
+        raise pt.UsageError("page sizes of a process: run as root")
 
 
 # As found: in a file, for after a kill -9, and at the end of a block of code.

@@ -73,7 +73,7 @@ def rehearse(dumper: Path) -> None:
     lines = done.stderr.strip().splitlines() or [f"ptdump ended with {done.returncode}"]
     why = lines[-1].removeprefix("ptdump: ").removesuffix("; run as root")
     raise UsageError(
-        f"page tables cannot be read: {why}. Nothing was run; use sudo, or record the trace alone: --no-dump"
+        f"page tables cannot be read: {why}. Nothing was run; run as root, or trace alone: --no-dump"
     )
 
 

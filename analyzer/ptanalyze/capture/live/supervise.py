@@ -46,7 +46,7 @@ def account(name: str) -> pwd.struct_passwd | None:
     if user.pw_uid == os.geteuid():
         return None
     if os.geteuid():
-        raise UsageError(f"--user {name}: only root can run a program as somebody else; use sudo")
+        raise UsageError(f"--user {name}: only root can run a program as somebody else; run as root")
     return user
 
 
