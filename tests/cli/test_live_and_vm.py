@@ -148,9 +148,9 @@ def test_a_name_that_one_process_has_is_its_pid_and_of_several_all_are_listed(tm
     [
         ("", "is the program running?"),
         (" ", "is the program running?"),
-        ("0", "no PID"),
-        ("-1", "no PID"),
-        ("no such program", "no PID"),
+        ("0", "called 0:"),
+        ("-1", "called -1:"),
+        ("no such program", "called no such program:"),
         ("1 {own}", r"2 processes; give one PID of 1 \(.*\), {own} \("),
         (f"{10**18 - 1} 1", "ended"),
     ],

@@ -243,14 +243,13 @@ def test_a_refused_policy_does_not_end_the_comparison_of_the_others():
     one, same = found["vmitosis-replicate"], alone["vmitosis-replicate"]
     assert (one.reads == same.reads).all() and one.speedup == same.speedup
     for result in found.values():
-        assert [note for note in result.notes if "NUMA-oblivious" in note] == [
-            f"policy {name}: {why}" for name, why in refused.items()
-        ]
+        (note,) = [note for note in result.notes if "NUMA-oblivious" in note]
+        assert note == f"policies hydra, mitosis: {refused['hydra']}" and len({*refused.values()}) == 1
 
 
 def test_a_comparison_of_refused_policies_alone_is_an_error_with_all_reasons():
     wanted = [("hydra", {}), ("mitosis", {})]
-    with pytest.raises(UsageError, match=r"policy hydra: .*; policy mitosis: .*no-f") as why:
+    with pytest.raises(UsageError, match=r"policies hydra, mitosis: .*no-f") as why:
         replayed(guest(oblivious=True), *wanted, refused={})
     assert "\n" not in str(why.value)
     assert list(replayed(guest(oblivious=True), ("linux", {}), *wanted, refused={})) == ["linux"]
