@@ -34,6 +34,7 @@ def main() -> "NoReturn":
         from .cli import run
 
         code = run()
+        gc.freeze()  # Python ends by a search for garbage: not among all that was imported
     except KeyboardInterrupt:  # before run() could take it
         print("ptanalyze: interrupted", file=sys.stderr)
         code = 130

@@ -161,7 +161,8 @@ class CodeCache:
 
     def load_overload(self, signature, target):
         """The compiled result, or None; all of Numba is only imported to compile."""
-        rtsys.initialize(target)
+        if self.function.targetoptions.get("_nrt", True):
+            rtsys.initialize(target)
         path = self.path(signature, target.codegen())
         if kept := path and load_code(path):
             return CompileResult._rebuild(target, *kept)
@@ -173,8 +174,10 @@ class CodeCache:
         """Keep it for the next process, if its types have a key there and there is room."""
         path = self.path(signature, compiled.codegen)
         if path and not compiled.library.has_dynamic_globals and all(of.can_cache for of in compiled.lifted):
+            *code, environments = compiled._reduce()
+            ours = tuple(one for one in environments if not one.globals["__name__"].startswith("numba."))
             with suppress(OSError):
-                save_code(path, compiled._reduce())
+                save_code(path, (*code, ours))
 
 
 @cache
