@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import ptanalyze as pt
-from ptanalyze_law.prior import law_of, many_threads
+from ptanalyze_law.prior import PER_CORE, law_of, many_threads
 
 from .bench import Bench
 from .law_rows import line, run_of, slowdown, took
@@ -78,17 +78,17 @@ NOTE = (
 REFUSED = "refused: huge pages gain {gain:.0f} % here and leave {left:.0f} % of the walk cycles"
 
 
-def by_pages(
-    small: pt.law.MeasuredRun, huge: pt.law.MeasuredRun, gain: float, walk: float, shared: float
-) -> pt.Interval:
-    """Run time with `walk` walk cycles over that with small pages; gain: speed with huge pages over that;
+def by_pages(gain: float, here: float, left: float, walk: float, walkers: int, shared: float) -> pt.Interval:
+    """Run time with `walk` walk cycles over that with small pages, which have `here`, and huge ones `left`,
+    all in cycles of the run with small pages; gain: speed with huge pages over that; walkers: of a core;
     shared: s of the law, part of the time that another thread wants the same walker."""
-    here, left = (pt.law.counted(run.walk, "run: walk cycles") for run in (small, huge))
-    own = 1 + (1 - 1 / gain) * (walk - here) / (here - left)
-    most = (1 + shared) / pt.law.counted(small.cycles, "run: cycles")
-    steep = max(1 / gain - most * left, 1 + most * (walk - here))
+    saved = min((1 - 1 / gain) / (here - left), 1 + shared)  # by each walk cycle less
+    least = min(max(saved, 1 / walkers), 1.0) * (1 + shared / 2)
+    own, middle, steep = (
+        max(1 / gain - each * left, 1 + each * (walk - here)) for each in (saved, least, 1 + shared)
+    )
     noise = 1 + pt.law.PageTrial.NOISE
-    return pt.Interval(min(own, steep) / noise, own, max(own, steep) * noise)
+    return pt.Interval(min(own, steep) / noise, middle, max(own, steep) * noise)
 
 
 def rows(name: str, _: Bench) -> Iterator[Row]:
@@ -102,19 +102,19 @@ def rows(name: str, _: Bench) -> Iterator[Row]:
 
 def row(name: str, series: Series, workload: str, base: str, huge: str, config: str) -> Row:
     small, large = run_of(series.small, workload, base), run_of(series.huge, workload, huge)
-    walk, here, left = (
-        pt.law.counted(run.walk, "run: walk cycles")
-        for run in (run_of(series.small, workload, config), small, large)
+    placed, cycles = run_of(series.small, workload, config), pt.law.counted(small.cycles, "run: cycles")
+    here, left, walk = (
+        pt.law.counted(run.walk, "run: walk cycles") / cycles for run in (small, large, placed)
     )
     gain = took(series.small, workload, base) / took(series.huge, workload, huge)
     ours, note = None, REFUSED.format(gain=100 * (gain - 1), left=100 * left / here)
     rivals: dict[str, float] = {}
     if gain >= pt.law.PageTrial.LEAST_GAIN and left <= pt.law.PageTrial.MOST_LEFT * here:
         shared = law_of(series.small, many_threads(series.small, workload))[1]
-        ours, note = by_pages(small, large, gain, walk, shared), NOTE
-        rivals["basu"] = 1 + (walk - here) / pt.law.counted(small.cycles, "run: cycles")
+        ours, note = by_pages(gain, here, left, walk, PER_CORE[series.small], shared), NOTE
+        rivals["basu"] = 1 + walk - here
         if series.second and config != series.second:
-            rivals["line"] = line(small, run_of(series.small, workload, series.second), walk)
+            rivals["line"] = line(small, run_of(series.small, workload, series.second), walk * cycles)
     measured, over = slowdown(series.small, workload, config, base), f"{config} over {base}"
     if not series.second:  # replicas
         measured, over = 1 / measured, f"{base} over {config}"

@@ -68,7 +68,8 @@ def test_a_damaged_trial_names_file_and_field(tmp_path, old, new, why):
 
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
-MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote
+# 2 GHz, 100 ns local, 200 ns remote
+MACHINE = msgspec.structs.replace(small_machine(2), walkers=2)
 
 
 def read(local, remote):
@@ -134,7 +135,7 @@ def test_a_core_that_hides_as_much_of_each_walk_is_inside(outside, hidden, far, 
         read(few - remote, remote),
         read(10**6 - far, far),
         gain=Interval.exactly(took / huge),
-        machine=msgspec.structs.replace(MACHINE, cpus_per_node=4),
+        machine=msgspec.structs.replace(MACHINE, cpus_per_node=4, walkers=1),
         run=run,
     )
     assert found.speedup.low * 0.999 <= took / there <= found.speedup.high * 1.001
@@ -192,6 +193,9 @@ def test_the_steep_end_is_one_cycle_for_each():
     own = 1 / 3 * 100 / 290
     assert found.speedup.middle == pytest.approx(1 / (1 + own))
     assert found.speedup.low == pytest.approx(1 / (1 + own / COSTS.exposed.low) / 1.03)
+    single = msgspec.structs.replace(MACHINE, walkers=1)  # no walk hides another: the best guess, too
+    *_, found = tried(read(500, 500), read(50, 0), read(0, 1000), gain=Interval.exactly(1.5), machine=single)
+    assert found.speedup.middle == pytest.approx(1 / (1 + own / COSTS.exposed.middle))
     _, huge, near = tried(read(500, 500), read(50, 0), read(1000, 0), gain=Interval.exactly(1.5), here=False)
     assert near.speedup.high == pytest.approx(1 / (1 - own / COSTS.exposed.low) * 1.03)
     assert [*huge.speedup] == pytest.approx([1.5 / 1.03, 1.5, 1.5 * 1.03])

@@ -327,9 +327,9 @@ class Law:
     ) -> None:
         """Set what a trial tells: e of the walk cycles saved is the part of the run that was saved.
 
-        e is not known by itself, which only the steep end and the kernel's work depend on: by the cycles of
-        the run where they were timed, else as assumed, but no less than instructions need. There a core hides
-        as much of each walk, and each thread of a walker waits for the rest (ADR 40).
+        e is not known by itself, on which the steep end, the kernel's work and the middle of few walkers
+        depend: by the cycles of the run where they were timed, else as assumed, but no less than instructions
+        need. A core hides as much of each walk, and the threads of a walker wait for the rest (ADR 40).
         """
         if steady is not None:
             parts = (steady.exposed, steady.outside, steady.hidden)
@@ -348,10 +348,13 @@ class Law:
             exposed = np.maximum(np.array([*costs.exposed])[end], least)
         exposed = np.minimum(exposed, most)
         many, few = (max(float(one.classes[self.number].sum()), 1.0) for one in (base, pages.huge))
-        waited, steep = exposed * saved / most, self.waits > 0
+        # a core has no more walks under way than walkers; another thread wants its one all the time, or never
+        least = np.clip(exposed, 1 / self.machine.walkers, 1.0) * (1 + most) / 2
+        slope = np.where(self.waits > 0, most, np.where(self.middles, least, exposed))
+        waited = exposed * saved / np.maximum(slope, exposed)
         hidden = np.minimum((saved - waited) / max(share * (many - few), 1e-9), (small - waited) / many)
-        self.hidden, self.exposed = np.where(steep, hidden, 0.0), np.where(steep, most, exposed)
-        waited = self.exposed * (small - self.hidden * many)
+        self.hidden, self.exposed = np.maximum(hidden, 0.0), slope
+        waited = slope * (small - self.hidden * many)
         self.outside = np.maximum(exposed * cycles - waited - management, 0.0)
 
     def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
