@@ -536,11 +536,11 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
     reads   Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
             its first walk comes from.
     """
-    for w in range(reads.page.size):
-        while step < steps.at.size and steps.at[step] <= first + w:
+    for w in range(np.uint64(reads.page.size)):
+        while step < steps.at.size and steps.at[step] <= first + np.int64(w):
             take_data_reads(tables, steps, pages, step)
             step += 1
-        node = np.int64(cpu_node[reads.cpu[w]])
+        node = np.int64(cpu_node[np.uint64(reads.cpu[w])])
         there = np.int64(NOWHERE)
         table = np.int64(reads.host_leaf[w])
         if pages.by_host and table >= 0 and pages.host_row[table] >= 0:
@@ -548,8 +548,10 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, co
         if there < 0:
             row = of_region[reads.page[w] >> np.uint32(9)]
             there = place_page(pages.guest, row, np.int64(reads.slot[w]), node)
-        missed = max(missed_at(reads.missed, w, GUEST_LEAF), missed_at(reads.missed, w, HOST_LEAF))
-        counts[node, there & ~MARKED, missed] += 1
+        missed = missed_at(reads.missed, w, GUEST_LEAF)
+        if table >= 0:
+            missed = max(missed, missed_at(reads.missed, w, HOST_LEAF))
+        counts[np.uint64(node), np.uint64(there & ~MARKED), missed] += 1
     return step
 
 

@@ -196,11 +196,12 @@ def counters(nodes, shares=1):
 
 @hook
 def missed_at(missed, walk, bit):
-    """How many caches miss a read, of Reads.missed."""
-    misses = np.uint64(0)
-    for plane in range(np.uint64(missed.shape[1])):
-        misses |= ((missed[walk, plane] >> np.uint64(bit)) & ONE) << plane
-    return np.int64(misses)
+    """uint64: how many caches miss a read, of Reads.missed, of 2 or 3 planes: a loop takes a fifth longer."""
+    at = np.uint64(bit)
+    misses = (missed[walk, 0] >> at) & ONE | ((missed[walk, 1] >> at) & ONE) << ONE
+    if missed.shape[1] > 2:
+        misses |= ((missed[walk, 2] >> at) & ONE) << np.uint64(2)
+    return misses
 
 
 @hook
@@ -258,7 +259,8 @@ def replay_for(guest, host, any_steps=True):
 
     @hook
     def count_read(counts, bit, node, server, missed, walk):
-        counts[bit, node, server, missed_at(missed, walk, bit)] += 1
+        at = np.uint64(bit), np.uint64(node), np.uint64(server), missed_at(missed, walk, bit)
+        counts[at] += 1
 
     @called_hook
     def take_one(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
@@ -278,11 +280,11 @@ def replay_for(guest, host, any_steps=True):
         hosts, host_slots, masks, missed = reads.host_leaf, reads.host_slot, reads.read, reads.missed
         parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
         due, of_region, nodes = steps.at, rows.of_region, counters.classes.shape[0]
-        for w in range(page.size):
-            while step < due.size and due[step] <= first + w:
+        for w in range(np.uint64(page.size)):
+            while step < due.size and due[step] <= first + np.int64(w):
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
                 step += 1
-            node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
+            node, table, host = np.int64(cpu_node[np.uint64(cpu[w])]), np.int64(leaves[w]), np.int64(hosts[w])
             mask, slot = masks[w], np.int64(host_slots[w])
             counts, now = counters.reads, call_counters(counters, 0)
             row = of_region[page[w] >> np.uint32(9)]
