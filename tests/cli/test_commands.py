@@ -8,39 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 import ptanalyze
-from captures import USED, make_family, one_node_capture
+from captures import make_family, one_node_capture
 from command_line import is_one_line
 from needs import needs_root
 from ptanalyze.capture.check import Check
 from ptanalyze.capture.live import locate
-from ptanalyze.core.errors import UsageError, bundled
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.record import seal
-from ptanalyze_host.doctor_command import Capability, dumper, examine
+from ptanalyze_host.doctor_command import Capability, examine
 from ptanalyze_synth.capture import must_fit
 from ptanalyze_synth.parameters import Parameters, whole_pages
 from ptanalyze_synth.plan import plan
 from report_page import ReportPage
 
 # Each subcommand on the bundled capture, as a new user would call it.
-
-
-@pytest.mark.parametrize("capture", ["sysbench-memory", "vm-numa-visible"])
-def test_info_and_classify_agree_on_what_is_mapped_once_the_tracers_pages_are_taken_off(pt, capture):
-    facts = json.loads(pt("info", capture, "--json").out)["result"]
-    table = facts.get("page table") or facts["gPT"]
-    [counted] = json.loads(pt("classify", capture, "--weight", "leaf", "--json").out)["result"]
-    seen = sum(row["count"] for row in counted["rows"] if row["socket"] == 0)
-    sizes = ("4 KiB pages", "2 MiB pages", "1 GiB pages")
-    own = sum(table.get(f"{size}, the tracer's", 0) for size in sizes)
-    assert own and own == counted["tracers"]
-    assert seen + sum(counted["unresolved"].values()) + own == sum(table[size] for size in sizes)
 
 
 def test_the_bundled_capture_passes_every_check(pt, sample, monkeypatch):
@@ -138,25 +125,6 @@ def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
     assert ran.code == 2 and named in said and "\\x" not in said and "b'" not in said
 
 
-@pytest.mark.parametrize("form", [[], ["--csv"]])
-def test_a_reason_that_several_policies_are_refused_for_is_said_once(pt, sample, form):
-    alone, several = (
-        pt("whatif", sample, "-p", names, *form) for names in ("shadow", "shadow,ptemagnet,ept-reset")
-    )
-    _, _, why = alone.err.strip().partition("shadow: ")
-    assert is_one_line(several, 2) and several.err.count(why) == 1
-    assert all(name in several.err for name in ("shadow", "ptemagnet", "ept-reset"))
-    some = pt("whatif", sample, "-p", "linux,shadow,ptemagnet,ept-reset", *form)
-    assert some.code == 0 and (some.err if form else some.out).count(why) == 1
-
-
-def test_a_directory_that_is_no_capture_is_one_line_and_a_wrong_option_clicks_own(pt, sample, tmp_path):
-    assert is_one_line(pt("info", tmp_path), 2)
-    assert is_one_line(pt("whatif", tmp_path / "nothing", "-p", "hydra"), 2)
-    ran = pt("whatif", sample, "--policies", "hydra")
-    assert ran.code == 2 and "No such option" in ran.err and "Traceback" not in ran.err
-
-
 def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path):
     lines = "".join(f"I  04001000,3\n L {0x10000000 + k * 4096:08x},8\n" for k in range(5000))
     (tmp_path / "lackey.txt").write_text(lines)
@@ -233,32 +201,7 @@ def test_what_else_cleared_accessed_bits_is_said(pt, tmp_path):
     assert "kdamond 0 is running" in pt("info", capture.directory).out
 
 
-def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, tmp_path):
-    one_node_capture(tmp_path / "app")
-    ran = pt("classify", tmp_path / "app", "--by", "page")
-    assert ran.code == 0 and "40000000-40001000" in ran.out
-    assert f"of {USED} pages\n" in ran.out
-    asked = pt("classify", "sysbench-memory", "--by", "page")
-    assert asked.code == 2 and "`ptanalyze record -p PID --tracer heat`" in asked.err
-    other = pt("classify", tmp_path / "app", "--by", "page", "--weight", "leaf")
-    assert other.code == 2 and "by = page: with weight = leaf" in other.err
-
-
 # `ptanalyze machines NAME`: a machine file told to people, and as JSON to programs.
-
-
-def test_a_machine_as_json_is_its_file(pt):
-    told = json.loads(pt("machines", "hydra-haswell", "--json").out)["result"]
-    file = tomllib.loads((bundled("models") / "machines/hydra-haswell.toml").read_text())
-    assert {key: told[key] for key in file} == {
-        **file,
-        "l1d": {**file["l1d"], "shares": None},
-        "l2": {**file["l2"], "shares": None},
-        "latency": {**file["latency"], "walk": None},
-        "tlb": told["tlb"],
-        "walk_caches": told["walk_caches"],
-    }
-    assert file["tlb"].items() <= told["tlb"].items()
 
 
 def test_this_host_has_a_machine_file_too(pt, tmp_path):
@@ -307,21 +250,6 @@ def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_t
     )
     there = [one.id for one in examine() if one.there]
     assert pt("doctor", "--require", ",".join(there)).code == 0
-
-
-@needs_root
-def test_the_dumper_is_missing_without_root(monkeypatch):
-    assert dumper().missing != "sudo"
-    monkeypatch.setattr("ptanalyze_host.doctor_command.held", lambda capability: False)
-    assert dumper().missing == "sudo" and dumper().found.count("CAP_") == 4
-
-
-# `ptanalyze fragmentation` on the bundled VM captures.
-
-
-def test_a_native_capture_is_refused_in_one_line(pt, sample):
-    ran = pt("fragmentation", sample)
-    assert is_one_line(ran, 2) and "ptanalyze dump vm" in ran.err
 
 
 # `ptanalyze synth` makes captures that every other command takes.
@@ -373,14 +301,6 @@ def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
     assert "is redacted" not in pt("diff", capture.directory, capture.directory).out
 
 
-def test_a_diff_of_two_processes_says_so(pt, tmp_path):
-    one = one_node_capture(tmp_path / "app", heat=False).directory
-    for pid in (1, 2):
-        seal(shutil.copytree(one, tmp_path / f"of {pid}"), "process", {"pid": pid})
-    assert "PID 1 and PID 2" in pt("diff", tmp_path / "of 1", tmp_path / "of 2").out
-    assert "PID" not in pt("diff", tmp_path / "of 1", tmp_path / "of 1").out
-
-
 # `ptanalyze report`: a page from the command line.
 
 
@@ -419,17 +339,6 @@ def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
     ):
         ran = pt("report", *given)
         assert is_one_line(ran, 2) and why in ran.err and not ran.out
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_policies_that_a_page_cannot_show_are_refused_in_one_line(pt, small, tmp_path):
-    for given, why in (
-        ("hydra,hydra:prefetch=0", "policy hydra: asked for twice"),
-        ("shadow", "policy shadow: a native capture has no host tables"),
-        ("mitos", "did you mean mitosis"),
-    ):
-        ran = pt("report", small, "-p", given, "-o", tmp_path / "a.html")
-        assert is_one_line(ran, 2) and why in ran.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -64,11 +64,6 @@ def test_an_address_is_hexadecimal_with_and_without_its_mark_and_the_capture_may
         assert pt("walk", *words).code == 2
 
 
-def test_a_size_is_written_with_its_unit(pt, tmp_path):
-    ran = pt("record", "-o", tmp_path / "c", "--no-dump", "--max-bytes", "lots", "--", "true")
-    assert ran.code == 2 and "write it like 64M" in ran.err
-
-
 def test_a_size_limit_that_no_trace_fits_in_is_refused_before_the_program_runs(pt, tmp_path):
     made = tmp_path / "made"
     ran = pt("record", "-o", tmp_path / "c", "--no-dump", "--max-bytes", "10", "--", "touch", str(made))
@@ -187,11 +182,6 @@ def test_who_forgot_p_is_not_given_a_second_process(pt, tmp_path, count):
             assert f"`-- {program.name}`" in ran.err and (f"`-p {pids[0]}`" in ran.err) == (count == 1)
         meant = pt("trial", "--pages", "--", program.name)  # it is not on the PATH
         assert meant.code == 2 and "-p " not in meant.err
-
-
-def test_a_process_that_has_ended_is_refused_before_anything_is_said(pt, tmp_path):
-    ran = pt("record", "-p", 2**22 + 1, "--for", "10s", "-o", tmp_path / "c")
-    assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
 
 
 def test_a_long_first_run_is_said_once(monkeypatch):

@@ -17,10 +17,9 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import run
 from ptanalyze.core.columns import Section, message
 from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
-from ptanalyze.core.interval import NEVER, Interval, as_read, gains, interval
+from ptanalyze.core.interval import NEVER, Interval, gains, interval
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured import write_machine
-from ptanalyze.formats.record import seal
 from ptanalyze.policies import BOUND
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import earned, everything, quantity
@@ -161,12 +160,6 @@ def result_of(ran):
     return json.loads(ran.out)["result"]
 
 
-def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
-    for settings in (("--set", "prefetch=1", "--set", "prefetch=2"), ("--set", "prefetch="), ("--set", "x")):
-        ran = pt("sweep", sample, "-p", "hydra", *settings)
-        assert is_one_line(ran, 2)
-
-
 def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
     readme = (CHECKOUT / "README.md").read_text("utf-8")
     (words,) = re.findall(r"^ptanalyze (whatif vm-numa-visible .*-p vmitosis-replicate)$", readme, re.M)
@@ -176,13 +169,6 @@ def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
     pt(*words.split(), "-o", tmp_path / "made")
     answer = " ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split())
     assert " ".join(quoted.split()) in answer
-
-
-def test_a_sweep_shows_what_differs_and_when_it_is_earned_back(pt):
-    out = pt("sweep", "embeddings", "-p", "hydra", "--set", "prefetch=0,9").out
-    assert "break-even" in out and "one-time cycles" in out and "IPIs" not in out
-    cold = pt("sweep", "lookup", "-p", "hydra", "--set", "prefetch=0", "--cold").out
-    assert [" copied an entry " in each for each in (out, cold)] == [False, True]
 
 
 WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store"))]
@@ -204,17 +190,6 @@ def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
         expected = [] if more is None else ["cycles", *PENDING, *more, ELAPSED]
         assert sorted(event.removesuffix(":u") for event in events) == sorted(expected)
         assert ("--native" in out) == bool(typed and capture is sample)
-
-
-def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
-    report = result_of(pt("advise", sample, "--json"))
-    assert report["workload"] == "Wide"
-    gains = [as_read(row["gain"]) for row in report["ranked"]]
-    assert gains == sorted(gains, reverse=True)
-    assert "no host tables" in report["refused"]["vmitosis-replicate"]
-    poor = result_of(pt("advise", sample, "--memory", "64K", "--json"))
-    assert [row["over"] for row in poor["ranked"] if row["policy"] == "mitosis"] == ["memory"]
-    assert poor["ranked"][0]["policy"] != "mitosis"
 
 
 def test_policies_says_what_each_needs_and_follows(pt):
@@ -338,18 +313,6 @@ def test_timeline_has_a_row_per_window(pt, vm_sample):
     assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
 
 
-def test_balancing_is_compared_with_none(vm_sample):
-    asked = {"delay_ms": 0, "scan_period_ms": 0.1}
-    balanced = replay(vm_sample, "linux", autonuma=asked, judged=True)
-    still = replay(vm_sample, "linux", judged=True)
-    base, off = balanced.results[0], still.results[0]
-    [note] = [note for note in balanced.verdict.notes if note.code == "balancing"]
-    faults = base.finding("autonuma").numbers["hinting_faults"]
-    assert note.numbers == {"faults": faults, "on": base.remote_data, "off": off.remote_data}
-    assert faults > 0 and base.remote_data != off.remote_data
-    assert "balancing" not in {note.code for note in still.verdict.notes}
-
-
 def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
     _, out, _ = pt(
         "timeline", vm_sample, "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-migrate",
@@ -371,15 +334,6 @@ def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
 )
 def test_the_command_refuses_in_one_line(pt, vm_sample, arguments, said):
     assert is_one_line(ran := pt("timeline", vm_sample, *arguments), 2) and said in ran.err
-
-
-def test_without_a_trace_there_is_no_time(pt, vm_sample, tmp_path):
-    vm = shutil.copytree(vm_sample, tmp_path / "vm")
-    manifest = json.loads((vm / "capture.json").read_text())
-    (vm / "trace.ptt").unlink()
-    seal(vm, manifest["kind"], manifest["provenance"])
-    assert is_one_line(ran := pt("timeline", vm, "-p", "linux"), 2)
-    assert "holds no trace" in ran.err and "ptanalyze record" in ran.err
 
 
 def test_lines_in_a_pipe_are_whole_unless_columns_says_otherwise(capsys, monkeypatch):

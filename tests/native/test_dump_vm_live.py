@@ -108,28 +108,6 @@ def test_a_page_that_moved_makes_the_check_partial_and_many_make_it_fail(memory)
     assert (first.verdict, first.wrong) == (FAILED, 512)
 
 
-def test_a_page_that_is_gone_is_told_from_one_that_may_be_private(memory):
-    frames = memory.frames()
-    memory.map.madvise(mmap.MADV_DONTNEED, memory.offset, PAGE)
-    _, why = reasons(dump_of(frames, memory.address))
-    assert why == {"are": 1}
-    slots = (Slot(gpa=GPA, bytes=REGION, hva=memory.address, flags=4),)
-    first, why = reasons(dump_of(frames, memory.address, slots=slots))
-    assert why == {"may": 1} and first.verdict == OK
-
-
-def test_a_region_may_be_covered_by_several_slots_at_different_places(memory):
-    other = Memory()
-    other.write(0)
-    slots = (
-        Slot(gpa=GPA + PAGE, bytes=REGION - PAGE, hva=memory.address + PAGE),
-        Slot(gpa=GPA, bytes=PAGE, hva=other.address),
-    )
-    frames = memory.frames()
-    frames[0] = other.frames(1)[0]
-    assert reasons(dump_of(frames, memory.address, slots=slots))[0].verdict == OK
-
-
 def test_a_huge_leaf_is_compared_page_by_page(memory):
     frames = memory.frames()
     first, why = reasons(dump_of([frames[0] & -512], memory.address, huge=True))

@@ -122,10 +122,6 @@ def test_a_sparse_area_has_one_page_a_table_and_an_emptied_one_keeps_its_tables(
     assert tables.sum() == 2 and len(area(dump, mapped, "emptied", 4 * MIB)) == 0
 
 
-def test_file_pages_are_there(dump, mapped):
-    assert len(area(dump, mapped, "file", 8192)) == 2
-
-
 def test_the_tree_is_closed_and_its_kernel_half_is_empty(dump):
     assert_closed(dump.guest)
     assert not dump.guest.entries[0, 256:].any() and not dump.guest.flags.any()
@@ -369,30 +365,6 @@ def test_a_process_that_ends_while_it_is_read_leaves_nothing(programs, tmp_path,
     assert not (tmp_path / f"d{attempt}").exists()
 
 
-def test_ptdump_itself_ends_with_3_when_the_process_ends(programs, tmp_path):
-    for attempt in range(20):  # a busy machine may look only when all has been read
-        done = dumped_while_it_ended(programs / "dump_target", tmp_path / f"d{attempt}")
-        if done.returncode:
-            break
-    assert_refused(done, 3, "ended")
-    assert not (tmp_path / f"d{attempt}").exists()
-
-
-def dumped_while_it_ended(program, directory):
-    """ptdump of a process that was killed once its dump had begun: ptdump stood still meanwhile."""
-    with running(program, SPARSE_GIB) as (process, _):
-        command = [PTDUMP, "process", str(process.pid), "-o", directory, "--verify"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as dumper:
-            wait_for(lambda: any(directory.glob("*")))
-            dumper.send_signal(signal.SIGSTOP)
-            wait_for(lambda: state(dumper.pid) in "TZ")
-            process.kill()
-            process.wait()
-            dumper.send_signal(signal.SIGCONT)
-            said = dumper.communicate()
-    return subprocess.CompletedProcess(command, dumper.returncode, *said)
-
-
 def test_a_kernel_thread_is_refused(tmp_path):
     assert_refused(ptdump(2, tmp_path / "d"), 2, "PID 2: a kernel thread")
     with pytest.raises(UsageError, match="kernel thread"):
@@ -554,19 +526,6 @@ def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, smal
     dump = read_snapshot(tmp_path / "d")
     assert dump.facts["streamed"] and len(dump.guest) > 32_768
     assert_closed(dump.guest)
-
-
-GROUP_2 = """mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && echo "$1" > memory.max &&
-echo $((90 << 20)) > memory.current && shift && cd / && exec "$@" """
-
-
-@pytest.mark.parametrize(("limit", "streamed"), [(96 * MIB, True), ("max", False)])
-def test_limits_are_those_of_control_groups_of_version_2_too(programs, tmp_path, limit, streamed):
-    """8 MiB of tables where 6 are left; files stand for the group, so that every machine can show it."""
-    with running(programs / "dump_target", 4) as (process, _):
-        command = [PTDUMP, "process", process.pid, "-o", tmp_path / "d", "-q"]
-        subprocess.run(["unshare", "-m", "sh", "-c", GROUP_2, "sh", *map(str, (limit, *command))], check=True)
-    assert read_snapshot(tmp_path / "d").facts["streamed"] is streamed
 
 
 def test_a_longer_reading_that_was_not_kept_leaves_nothing_in_the_file(programs, tmp_path):

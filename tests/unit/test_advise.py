@@ -143,12 +143,6 @@ def test_a_gain_of_today_with_doubts_of_its_own_is_marked_and_cautioned():
     assert [row[-1] for row in rows if row[0] in ("thp", "shadow")] == ["today", "today*"]
 
 
-def test_advice_is_printed_as_its_sentence_and_a_row_per_policy():
-    found = advise("vm-numa-visible", policies=["thp", "hydra"])
-    first, *rows = repr(found).splitlines()
-    assert first == found.sentence and len(found.ranked) <= len(rows) < 20
-
-
 def test_a_wide_workload_says_where_its_placement_is_assumed():
     assert wide_on(1).assumed and not wide_on(1, placement="recorded").assumed
 

@@ -144,21 +144,6 @@ def test_page_tables_are_the_snapshots_without_physical_addresses(vm):
     assert guest["span_bytes"].max() == 1 << 48 and "frame" not in table
 
 
-def test_what_cannot_be_asked_is_one_line(native, tmp_path):
-    for ask in (
-        lambda: ptanalyze.whatif(native, "wonder"),
-        lambda: ptanalyze.whatif(native, ("hydra", {"prefetch": 99})),
-        lambda: ptanalyze.whatif(native, "linux", machine="toaster"),
-        lambda: ptanalyze.classify(native, weight="feather"),
-        lambda: ptanalyze.sweep(native, "linux", {"wonder": [1]}),
-        lambda: ptanalyze.synth(tmp_path / "x", "4M", wonder=1),
-        lambda: ptanalyze.synth(tmp_path / "x", "lots"),
-    ):
-        with pytest.raises(UsageError) as error:
-            ask()
-        assert "\n" not in str(error.value)
-
-
 def test_latencies_that_a_machine_lacks_are_missed_before_anything_is_computed(native):
     known = load_machine("vmitosis-cascade-lake")
     idle = msgspec.structs.replace(known, latency=msgspec.structs.replace(known.latency, contended=None))

@@ -220,12 +220,6 @@ def test_one_thread_shares_no_walker_whatever_a_second_run_loses():
     assert "one thread" not in " ".join(either.assumed) and either.flags == ()
 
 
-@pytest.mark.parametrize("threads", [0.0, 0.5, 3.0, float("nan")])
-def test_threads_per_core_are_one_or_two(threads):
-    with pytest.raises(UsageError, match=r"threads per core = .*: expected 1 to 2"):
-        calibrate_runs(LL, threads=threads, common=COMMON)
-
-
 def test_walk_cycles_bound_the_threads_that_share_a_walker():
     """0.9 walk cycles per cycle: one walker serves 1.1 threads at most."""
     found = calibrate_runs(Run(1000.0, 900.0, 0.0), walkers=1, threads=2, native=True, common=COMMON)
@@ -599,13 +593,6 @@ def asked(calibration, host=None, executed=0):
     )
 
 
-def test_the_what_if_names_the_calibrated_run():
-    linux, mitosis = asked(NATIVE)
-    assert "the calibrated run btree" in mitosis.assumptions
-    assert mitosis.walk_cycles < linux.walk_cycles
-    assert mitosis.speedup.middle < 1 < mitosis.once_cycles  # copies are made for 8 accesses
-
-
 @pytest.mark.parametrize("times", [1, 1000])
 def test_run_cycles_are_those_of_the_region(times):
     """However long the counted run was: upkeep of the region is divided by them."""
@@ -639,13 +626,6 @@ def test_another_program_is_told_by_its_instructions_per_access(counted, traced,
         asked(other, executed=round(8 * traced))
 
 
-def test_instructions_per_access_are_compared_where_both_sides_have_them():
-    for run in (Run(1e12, 4e11, 0.0, instructions=4e9), Run(1e12, 4e11, 0.0, accesses=1e9)):
-        assert asked(msgspec.structs.replace(NATIVE, at=None, local=run), executed=8000)
-    known = Run(1e12, 4e11, 0.0, instructions=4e9, accesses=1e9)
-    assert asked(msgspec.structs.replace(NATIVE, at=None, local=known), executed=0)
-
-
 def walking(cycles):
     """The calibration of a run with that many cycles per walk, of which the baseline is."""
     return msgspec.structs.replace(NATIVE, at=None, local=Run(1e12, 4e11, 0.0, walks=4e11 / cycles))
@@ -677,15 +657,6 @@ def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
     path = kept(tmp_path, made)
     assert read_calibration(path) == made
     assert [p.name for p in tmp_path.iterdir()] == ["c.toml"]
-
-
-def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
-    for made in (
-        calibrate_runs(Run(1000.0), Run(1500.0), "RR", common=COMMON),
-        calibrate_runs(Run(seconds=1000.0), Run(seconds=1500.0), "RR", common=COMMON),
-        calibrate_runs(Run(1000.0, 300.0, 0.0), at="L:0.25,R:0.75", common=COMMON),
-    ):
-        assert read_calibration(kept(tmp_path, made)) == made
 
 
 @pytest.mark.parametrize(

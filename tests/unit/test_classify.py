@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_walker import every_touch_walks
 
-import ptanalyze
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.analysis.classify import remote_by_first_touch
@@ -164,18 +163,6 @@ def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_doe
     assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
 
 
-@pytest.mark.parametrize(
-    ("nodes", "basis", "remote"),
-    [((0,), "one-node", "50 %"), ((0, 1), "nodes", "50 %"), ((2, 3), "nodes", "100 %")],
-)
-def test_the_first_line_names_its_basis(nodes, basis, remote):
-    """Four leaf entries on each node, seen from sockets 0 and 1."""
-    counts = np.full((1, 2, len(nodes) + 1, 1), 4)
-    counts[:, :, -1] = 0
-    line = sentence(Classification("leaf", True, ("all",), (0, 1), nodes, counts, {}))
-    assert line.numbers["basis"].code == basis and line.numbers["remote"] == remote
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables_first(tmp_path, threads):
     capture = synth(tmp_path / "c", "64M", threads=threads, accesses=4000)
@@ -215,20 +202,6 @@ def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
     pages = [(GIB + k * KIB4, k * 3) for k in range(512)]
     few, many = (classify_pages(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
     assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"weight": "page"}, "weight = page: one of leaf, heat, walks, samples"),
-        ({"by": "pid"}, "by = pid: with weight = leaf one of all, vma, process"),
-        ({"by": "thread"}, "by = thread: with weight = leaf one of all, vma, process"),
-        ({"by": "thread", "weight": "heat"}, "by = thread: with weight = heat one of all, vma, process"),
-    ],
-)
-def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
-    with pytest.raises(UsageError, match=why):
-        ptanalyze.classify("lookup", **options)
 
 
 @pytest.mark.twin

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from ptanalyze.core import snapshot as E
-from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_formats.kernels import parse_entries
 from ptanalyze_formats.ptdump_text import import_ptdump, read_rows
@@ -194,19 +194,6 @@ def test_a_damaged_dump_is_named_with_its_place(tmp_path, old, new, what):
     with pytest.raises(CaptureError, match=what):
         import_ptdump(path, fresh(tmp_path / "out"))
     assert list((tmp_path / "out").iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ["", "hello", '<ptdump process="x">'])
-def test_a_foreign_file_is_refused(tmp_path, text):
-    with pytest.raises(UsageError):
-        import_ptdump(write(tmp_path / "d", text), fresh(tmp_path / "out"))
-
-
-def test_a_dump_that_failed_says_so(tmp_path):
-    with pytest.raises(CaptureError, match="error"):
-        import_ptdump(
-            write(tmp_path / "d", '<ptdump process="5" error="-2"></ptdump>\n'), fresh(tmp_path / "o")
-        )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -202,11 +202,6 @@ def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_pa
         import_drmemtrace(file, tmp_path / "t.ptt")
 
 
-def test_an_empty_folder_holds_no_trace(tmp_path):
-    with pytest.raises(CaptureError, match="files = none"):
-        import_drmemtrace(tmp_path, tmp_path / "t.ptt")
-
-
 # Importing ChampSim's traces, and recognising what a file is.
 
 
@@ -383,19 +378,6 @@ def test_a_foreign_line_is_named_and_nothing_is_left_behind(tmp_path, line):
     with pytest.raises(CaptureError, match="line at byte 14"):
         import_lackey(io.BytesIO(b"I  04001000,3\n" + line + b"\n"), tmp_path / "t.ptt")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.twin
-@pytest.mark.parametrize("data", [b"", b"==1== nothing\n", b"I  04001000,3\n"])
-def test_a_text_without_accesses_is_refused(tmp_path, data):
-    with pytest.raises(CaptureError, match="trace-mem"):
-        import_lackey(io.BytesIO(data), tmp_path / "t.ptt")
-
-
-@pytest.mark.twin
-def test_a_binary_without_line_ends_is_refused(tmp_path):
-    with pytest.raises(CaptureError, match="longer than"):
-        import_lackey(io.BytesIO(b"\xff" * 100_000), tmp_path / "t.ptt")
 
 
 # Texts that end in the middle of a line.

@@ -15,7 +15,6 @@ from ptanalyze.capture.live.process import Process
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_tree, write_tree
 from ptanalyze_host.guests import (
-    BEYOND,
     LIMIT,
     SEEN,
     SELF_MAP,
@@ -108,23 +107,6 @@ def test_whatever_a_guest_holds_becomes_a_closed_tree_that_can_be_stored(tmp_pat
     write_tree(place, "gpt", tree)
     assert [f.name for f in check_tree(read_tree(place), "gpt", None) if f.wrong] == []
     assert len(tree) <= len(memory)
-
-
-def test_a_root_beyond_memory_is_none():
-    assert read_guest_tables(reader({}), 5, 4) is None
-    assert read_guest_tables(lambda gpa, n: b"short", 5, 4) is None
-
-
-def test_a_self_map_is_dropped_and_named():
-    memory = {1: {0: 1 << 12 | TABLE, 3: 2 << 12 | TABLE}, 2: {}}
-    found = read_guest_tables(reader(memory), 1, 4)
-    assert found.dropped == {SELF_MAP: 1} and found.tree.frame.tolist() == [1, 2]
-    assert found.tree.entries[0, 0] == 0
-
-
-def test_tables_shared_and_beyond_memory_are_dropped_and_named():
-    memory = {1: {0: 2 << 12 | TABLE, 1: 2 << 12 | TABLE, 2: 99 << 12 | TABLE}, 2: {}}
-    assert read_guest_tables(reader(memory), 1, 4).dropped == {SEEN: 1, BEYOND: 1}
 
 
 def test_the_kernels_half_is_left_out():

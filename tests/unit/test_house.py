@@ -120,33 +120,6 @@ def test_lines_for_a_terminal_go_through_one_place():
     assert others - outlets <= {"capture.live.process"}
 
 
-TEXTS = {"text", "line", "short", "sentence"}  # of a Finding
-ASKED = {"startswith", "endswith", "partition", "rpartition", "removeprefix", "find", "index", "split"}
-
-
-def texts_tested(code):
-    """Lines of code that decide by the text of a Finding."""
-
-    def is_text(node):
-        if isinstance(node, ast.Subscript):
-            return isinstance(node.slice, ast.Constant) and node.slice.value in TEXTS
-        return isinstance(node, ast.Attribute) and node.attr in TEXTS
-
-    for node in ast.walk(ast.parse(code)):
-        asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKED
-        if asks and is_text(node.func.value):
-            yield node.lineno
-        if isinstance(node, ast.Compare) and any(map(is_text, [node.left, *node.comparators])):
-            yield node.lineno
-
-
-def test_no_code_tests_the_text_of_a_finding():
-    """What is shown is decided by its code, weight and numbers."""
-    parsed = ('if "gone" in one.text: pass', 'one["text"].startswith("no")', "x = one.short == ''")
-    assert [list(texts_tested(code)) for code in parsed] == [[1], [1], [1]]
-    assert not [module for module, path in FILES.items() if list(texts_tested(path.read_text("utf-8")))]
-
-
 def docstrings():
     """(where, docstring) of each module, class and function of the package, its satellites and tests."""
     for base in (PACKAGE, *SATELLITES, TESTS):

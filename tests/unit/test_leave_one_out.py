@@ -2,13 +2,12 @@
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pytest
 from analyzer.bench import leave_one_out as loo
 from analyzer.bench.leave_one_out import leave_one_out, summary
 
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.law import MeasuredRun, placement
+from ptanalyze.cost.law import placement
 from ptanalyze_law import prior
 from ptanalyze_law.assumed import overlap, prior_of
 from ptanalyze_law.closed_forms import exposed_share
@@ -109,26 +108,6 @@ def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(ta
     assert (known.family == "thin-2D-4K").sum() == 2 * 4 * (6 * 7 - 2 + 6)
 
 
-def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(published_are):
-    """Made up: run times of one placement in a VM, and a native workload without runs with remote data."""
-
-    def more(family, use=("fit", "check")):
-        found = runs(family, use)
-        if family == "thin-2D-4K":
-            found["other"] = {"LL": MeasuredRun(seconds=100.0), "RRI": MeasuredRun(seconds=200.0)}
-        if family == "native-thin":
-            found["other"] = {"LP-LD": MeasuredRun(1e12, 4e11, 0.0), "RPI-LD": MeasuredRun(2e12, 1.3e12, 0.0)}
-        return found
-
-    before = fitted("thin-2D-4K")
-    published_are(more)
-    table = loo.leave_one_out()
-    assert fitted("thin-2D-4K") == before
-    mine = table[table.workload == "other"]
-    assert set(mine[mine.family == "native-thin"].method) > {loo.ONE_RUN}
-    assert loo.ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
-
-
 @pytest.mark.parametrize(
     ("family", "method", "mean", "worst", "inside"),
     [
@@ -174,28 +153,6 @@ def test_the_law_is_no_worse_than_its_rival_from_the_same_runs(errors, family, l
     assert ours["points"] == theirs["points"] and ours["mean"] <= theirs["mean"]
 
 
-def test_runs_whose_counters_contradict_their_placement_are_told_apart_and_stay_in(table, errors):
-    """Graph500's walks stay as long wherever its tables are; LibLinear loses more than it walks."""
-    odd = table[table.odd]
-    assert set(odd.workload) == {"graph500", "LibLinear"} and not odd.repaired.any()
-    assert errors.loc[("thin-2D-4K", loo.TWO_RUNS + loo.ODD, "any")]["points"] == 40
-    assert errors.loc[("native-thin", loo.TWO_RUNS + loo.ODD, "any")]["points"] == 2
-
-
-def test_a_local_run_is_told_apart_by_what_is_known_of_it_in_advance(table, errors):
-    """Many threads, whatever the target's counters say: calibrate asks for a second run."""
-    warned = table[table.warned & (table.method == loo.ONE_RUN) & ~table.repaired]
-    rows = warned.groupby(["family", "workload"]).size().to_dict()
-    native = {("native-thin", name): 2 for name in ("PageRank", "LibLinear")}
-    assert rows == {("thin-2D-4K", "graph500"): 8} | native
-    assert not (table.odd & table.warned).any() and not table.odd[table.method == loo.ONE_RUN].any()
-    line = errors.loc[("native-thin", loo.ONE_RUN + loo.WARNED, "any")]
-    assert line["points"] == 4 and line["worst"] == "LibLinear RPI-LD"
-    assert (
-        errors.loc[("thin-2D-4K", loo.NO_CHANGE + loo.WARNED, "any")]["max"] < 0.03
-    )  # better than the law there
-
-
 def test_repeats_that_perf_saw_in_part_are_no_measurements():
     """Canneal under linux, first touch: 1.7e13 cycles in 285 s, the others 3e13 and more in 219 to 269 s."""
     found = ports("ports-xeon, first touch")["canneal"]
@@ -239,37 +196,6 @@ def test_an_interval_from_few_values_is_students():
     assert prior.factor([[5.0]]) == 2 and prior.t_95(1000) == 1.70
     found = prior.around([1.0, 4.0], 3.0)
     assert (found.low, found.middle, found.high) == pytest.approx((2 / 3, 2, 6))
-
-
-@pytest.mark.parametrize("family", list(prior.LOCAL_RUN))
-def test_the_law_beats_both_baselines_on_the_same_points(table, errors, family):
-    law = errors.loc[(family, loo.ONE_RUN, "any")]
-    for method in (loo.CONFIGURATION, loo.CONSTANT, loo.NO_CHANGE):
-        base = errors.loc[(family, method, "any")]
-        assert base["points"] == law["points"]
-        assert law["mean"] < base["mean"]
-        assert law["max"] < base["max"] or family == "thin-2D-4K"  # Graph500, see above
-    points = {
-        method: set(map(tuple, part[["workload", "config"]].to_numpy()))
-        for method, part in table[table.family == family].groupby("method")
-    }
-    assert points[loo.ONE_RUN] == points[loo.CONFIGURATION] == points[loo.CONSTANT]
-
-
-def test_a_summary_is_the_plain_statistics_of_its_points():
-    rows = [
-        {"family": "f", "method": loo.ONE_RUN, "second": "", "repaired": False, "error": e, "inside": e > 0}
-        | {"workload": f"w{k}", "config": "RR", "width": 0.5, "noise": None}
-        | {"odd": False, "warned": False}
-        for k, e in enumerate((-0.1, 0.2, 0.3))
-    ]
-    rows.append(rows[0] | {"repaired": True, "error": 9.0})
-    only, mended = summary(pd.DataFrame(rows)).to_dict("records")
-    assert only["points"] == 3 and only["second"] == "any"
-    assert (only["mean"], only["median"], only["max"]) == (pytest.approx(0.2), 0.2, 0.3)
-    assert only["inside"] == pytest.approx(2 / 3) and only["width"] == 0.5
-    assert only["worst"] == "w2 RR" and only["best"] == "w0 10.0%"
-    assert mended["method"] == loo.ONE_RUN + loo.MENDED and mended["points"] == 1
 
 
 # The published runs as reference: where they are from, and what is used.

@@ -28,7 +28,6 @@ from ptanalyze_formats.importing import import_capture
 from ptanalyze_formats.perf_samples import (
     MOST_COPIES,
     MOST_PERIOD,
-    NOT_PRINTED,
     PIECE,
     Periods,
     fields_of,
@@ -313,12 +312,6 @@ def test_perf_data_that_is_cut_or_has_no_addresses_is_one_line(faults, tmp_path)
         import_perf_data(tmp_path / "plain", tmp_path / "t.ptt")
 
 
-def test_without_perf_the_way_out_is_its_text(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="not installed; print it where it is"):
-        import_perf_data(tmp_path / "perf.data", tmp_path / "t.ptt")
-
-
 # Samples that stand for different numbers of events.
 
 SAMPLES = st.lists(
@@ -351,25 +344,6 @@ def test_each_threads_pages_are_within_one_sample_of_their_periods(block):
     for key, events in weight.items():
         assert abs(written[key] * periods.unit - events) < periods.unit
         assert abs(written[key] / total - events / all_of_it) < 1.5 / total + 1 / periods.unit
-
-
-@pytest.mark.twin
-@given(st.integers(0, MOST_PERIOD), st.integers(1, 50))
-def test_equal_periods_change_nothing(period, n):
-    page = np.arange(n) % 7
-    assert Periods("text").copies(np.full(n, period), np.zeros(n, np.int64), page).tolist() == [1] * n
-    assert Periods("text").copies(np.full(n, NOT_PRINTED), page, page).tolist() == [1] * n
-
-
-@pytest.mark.twin
-def test_one_long_period_costs_no_other_sample():
-    period, page = np.full(1000, 50), np.arange(1000) % 3
-    period[100], page[100] = 50 * 200, 7
-    copies = Periods("text").copies(period, np.zeros(1000, np.int64), page)
-    assert copies[100] == 200 and (np.delete(copies, 100) == 1).all()
-    period[100] = MOST_PERIOD
-    copies = Periods("text").copies(period, np.zeros(1000, np.int64), page)
-    assert MOST_COPIES - 1 <= copies[100] <= MOST_COPIES and copies.sum() == copies[100]
 
 
 @pytest.mark.twin
@@ -480,13 +454,3 @@ def test_samples_are_no_walks_and_a_whole_trace_is_no_sample(tables, tmp_path):
         classified(capture, "walks", "all", SETUP)
     with pytest.raises(UsageError, match="holds all accesses, not samples; use walks"):
         classified(load("sysbench-memory"), "samples", "all", SETUP)
-
-
-def test_tables_beside_a_trace_are_those_of_the_capture_and_what_is_none_is_refused(tables, tmp_path):
-    capture, _ = sampled(tables, tmp_path, count=60)
-    assert (capture.snapshot.guest.entries == tables.snapshot.guest.entries).all()
-    assert capture.has_trace and not capture.damaged
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError):
-        import_capture("perf-script", tmp_path / "samples.txt", tmp_path / "m", pages=tmp_path / "empty")
-    assert not (tmp_path / "m").exists()

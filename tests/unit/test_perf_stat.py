@@ -131,18 +131,6 @@ def test_cycles_have_several_names(file, name):
     assert values(read_run(file(cycles + text(others, modes=modes)))) == EXPECTED
 
 
-def test_user_mode_is_preferred_where_both_were_counted(file):
-    kernel = text({name: 7 for name in COUNTS}, modes="k")
-    assert values(read_run(file(text() + kernel))) == EXPECTED
-
-
-def test_native_runs_need_no_ept(file):
-    counts = {name: count for name, count in COUNTS.items() if not name.startswith("ept")}
-    assert values(read_run(file(text(counts)), native=True)) == (*EXPECTED[:2], 0.0)
-    with pytest.raises(CaptureError, match=r"ept\.walk_pending:u: missing; .*--native"):
-        read_run(file(text(counts)))
-
-
 @pytest.mark.parametrize("missing", [name for name in COUNTS if "store" not in name])
 def test_a_missing_counter_is_named(file, missing):
     counts = {name: count for name, count in COUNTS.items() if name != missing}
@@ -169,11 +157,6 @@ def test_counters_scaled_from_below_90_percent_are_refused_unless_allowed(file, 
         with pytest.raises(CaptureError, match=r"ept\.walk_pending:u = counted 89\.99 % of the time"):
             read_run(path)
     assert values(read_run(path, allow_multiplexed=True)) == EXPECTED
-
-
-def test_a_counter_twice_is_refused(file):
-    with pytest.raises(CaptureError, match="counted in lines 3 and "):
-        read_run(file(text() + text()))
 
 
 @pytest.mark.parametrize(("loads", "stores"), WALKS)
@@ -233,11 +216,6 @@ def test_what_is_missing_is_named_with_the_way_out(file):
     amd = missing({"cycles": 1, "ls_tablewalker.dside": 3})
     assert amd.startswith("ls_tablewalker.dside counts walks; AMD counts no cycles") and "--remote" in amd
     assert missing({"cycles": 100, "dtlb_walk": 3}).startswith("dtlb_walk counts walks; Arm ")
-
-
-def test_a_native_run_has_no_nested_walks(file):
-    assert values(read_run(file(text(COUNTS | {"ept.walk_pending": 0})), native=True))[2] == 0
-    assert values(read_run(file(text()), native=True)) == EXPECTED  # refused where it is calibrated
 
 
 def test_instructions_and_the_sizes_of_pages_are_part_of_a_run(file):

@@ -10,7 +10,7 @@ from matplotlib import pyplot, rcParams
 from matplotlib.colors import to_rgb
 
 import ptanalyze
-from plot_texts import clipped, overlapping, readable, words, written
+from plot_texts import readable, words
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core import interval
 from ptanalyze.core.columns import ASSUMED
@@ -449,20 +449,6 @@ def test_texts_are_printable_and_no_formulas(few):
     figure = plots.speedup(table)
     assert r"a$b\x1b$_2" in texts(figure) and r"$x_1$\n" in texts(figure)[-1] + texts(figure)[-2]
     assert not any(text.get_parse_math() for text in figure.axes[0].get_yticklabels())
-
-
-def test_overlaps_and_clipping_are_found():
-    figure = pyplot.Figure(figsize=(4, 3))
-    axes = figure.subplots()
-    axes.set_xticks([0, 5], ["inside", "outside"])
-    axes.set_xlim(0, 1)
-    figure.text(0.5, 0.6, "one above")
-    figure.text(0.5, 0.6, "the other")
-    figure.text(0.95, 0.2, "too long for it")
-    found = written(figure)
-    assert overlapping(found) == [("one above", "the other")]
-    assert clipped(found, figure.bbox) == ["too long for it"]
-    assert "inside" in [text for text, _ in found] and "outside" not in [text for text, _ in found]
 
 
 # A plot as a file and in a notebook.

@@ -1,6 +1,5 @@
 """Policies in closed form, those that a capture does not allow, the ideal."""
 
-import itertools
 import os
 
 import numpy as np
@@ -15,7 +14,7 @@ from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import counts as cost
-from ptanalyze.kernels import LL, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT
+from ptanalyze.kernels import LL, PTE_FANOUT, PTE_WRITE
 from ptanalyze.policies import find, plan_for, policies
 from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
@@ -23,7 +22,6 @@ from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 # What the policies must add up to, by the papers and by counting on fingers.
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
-SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
 
 
 def together(case, names):
@@ -57,16 +55,6 @@ def test_mitosis_takes_n_times_the_pages_and_the_writes_and_every_read_is_local(
     assert all_.reads.sum() == np.einsum("bnnd->", all_.reads)
 
 
-@pytest.mark.twin
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(native=True))
-def test_a_single_copy_takes_the_same_pages_and_writes_wherever_it_is(case):
-    found = [*together(case, SINGLE_COPY).values()]
-    for other in found[1:]:
-        assert (other.pages == found[0].pages).all()
-        assert (other.events.sum(axis=3) == found[0].events.sum(axis=3)).all()
-
-
 def possible(case):
     """Names of the policies that a case can be replayed under as it is, with the same reads."""
     lacked = {"slow nodes", "nested tables"} if case.snapshot.native else {"slow nodes"}
@@ -87,26 +75,6 @@ def test_walks_and_reads_are_the_same_under_every_policy_and_ideal_takes_the_few
         assert (other.classes.sum(axis=1) == found["ideal"].classes.sum(axis=1)).all()
         assert (other.reads.sum(axis=2) == found["ideal"].reads.sum(axis=2)).all()
         assert cycles[name] >= cycles["ideal"]
-
-
-@pytest.mark.twin
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(native=True), st.sampled_from(["every", "first"]))
-def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
-    found = [run(case, "hydra", {"prefetch": d, "prefetch_on": when}).counters for d in (0, 1, 4, 9)]
-    for less, more in itertools.pairwise(found):
-        assert (less.pages == more.pages).all()
-        assert more.events[:, REPLICA_FAULT].sum() <= less.events[:, REPLICA_FAULT].sum()
-
-
-@pytest.mark.twin
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(native=True))
-def test_hydra_takes_at_least_one_copy_and_at_most_mitosis(case):
-    one, lazy, eager = (run(case, name).counters for name in ("first-touch", "hydra", "mitosis"))
-    assert one.pages[1] <= lazy.pages[1] <= eager.pages[1]
-    written = [done.events[:, [PTE_WRITE, PTE_FANOUT]].sum() for done in (one, lazy, eager)]
-    assert written[0] <= written[1] <= written[2]
 
 
 @pytest.mark.twin

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_classify import with_vmas
-from test_replay import both_runs, equal
 from test_vm import VA, host_dump, write_both
 from test_walker import passes
 
-from captures import TRIAL, contents, without_calls_outside
+from captures import TRIAL, contents
 from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.setup import Setup, open_replay_capture
@@ -28,13 +27,12 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import bundled_samples, load, open_capture
+from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.measured import read_measured, write_calibration
 from ptanalyze.formats.record import PAGES, seal
 from ptanalyze.formats.snapshot import Root, Vcpu, write_snapshot, write_vm
 from ptanalyze.formats.trace import HEADER_BYTES, HEADER_DTYPE, map_file, read_header, read_trace
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze_formats.redact import frame_map, redact
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
@@ -280,16 +278,3 @@ def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sam
     seal(bare, "trace", {})
     with pytest.raises(UsageError, match="no page tables"):
         redact(open_capture(bare), tmp_path / "again")
-
-
-@pytest.mark.parametrize("name", bundled_samples())
-def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
-    """Real recordings have both: mmaps and mprotects of shared libraries, madvise where threads end."""
-    setup, recorded = Setup.of(), open_replay_capture(name)
-    bare = without_calls_outside(recorded.trace)
-    assert len(bare.events) < len(recorded.trace.events)
-    with_calls, without = (
-        captured_scenario(recorded.snapshot, trace, ScenarioOptions(machine=setup.machine))
-        for trace in (recorded.trace, bare)
-    )
-    assert equal(both_runs(with_calls), both_runs(without))

@@ -1,6 +1,5 @@
 """Captures that stand for larger runs: what they say, and what shrinks or is folded in a replay."""
 
-import json
 from collections import Counter
 
 import msgspec
@@ -13,10 +12,9 @@ from ptanalyze import replay, synth, whatif
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import TIMES, needed_curve, size_curve
 from ptanalyze.analysis.verdict import TABLES
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze.world.cache_pass import in_turns
 from ptanalyze.world.scaling import StandsFor, fixed_vmas, growth, mapped_bytes, scaled_machine, stands_for
 from ptanalyze_synth.capture import synthesize
@@ -74,18 +72,6 @@ def test_a_scaled_capture_answers_as_the_whole_program_where_huge_pages_reach_fa
 def test_a_scale_out_of_range_is_refused(tmp_path, scale):
     with pytest.raises(UsageError, match=rf"--scale {scale}: 1 to 1000000"):
         made(tmp_path / "none", scale=scale)
-
-
-@pytest.mark.parametrize("scale", [0, -3, 1.5, "120", None, [2], 10**30])
-def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
-    capture = made(tmp_path / "scaled", scale=16)
-    path = capture.directory / "snapshot.json"
-    record = json.loads(path.read_text())
-    record["facts"]["scale"] = scale
-    path.write_text(json.dumps(record))
-    with pytest.raises(CaptureError, match=r"facts\.scale") as caught:
-        read_snapshot(tmp_path / "scaled")
-    assert "\n" not in str(caught.value)
 
 
 # What is asked, and what is refused.
@@ -157,13 +143,6 @@ def test_which_memory_does_not_grow(asked, fixed):
     assert fixed_vmas(snapshot, mapped, asked).tolist() == fixed
 
 
-@pytest.mark.parametrize("asked", ["nowhere", "0x5", "heap,", "heap,nowhere", "1K"])
-def test_memory_that_no_vma_is_called_is_refused(asked):
-    snapshot = several()
-    with pytest.raises(UsageError, match=r"^--fixed .*: no VMA of the capture"):
-        fixed_vmas(snapshot, mapped_bytes(snapshot), asked)
-
-
 @pytest.mark.parametrize(("how", "why"), [
     ({"weigh": "leaf"}, "page tables alone tell nothing"),
     ({"cold": True}, "leave out --cold"),
@@ -178,12 +157,6 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
     with pytest.raises(UsageError, match=rf"^--stands-for.*{why}") as caught:
         whatif(capture, "mitosis", stands_for=4, **how)
     assert "\n" not in str(caught.value)
-
-
-def test_the_run_as_traced_of_a_capture_made_smaller_is_refused_as_that_of_a_larger_run(tmp_path):
-    """Its management would be that of the small run, its memory that of the large one."""
-    with pytest.raises(UsageError, match=r"^--cold: .*16 times.*leave out --cold"):
-        whatif(made(tmp_path / "made", scale=16), "hydra", cold=True)
 
 
 # One mechanism: made smaller, or asked for larger.

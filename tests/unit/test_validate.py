@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.trace import Event
 from ptanalyze_papers import (
     hydra,
-    mitosis,
     page_size,
     ports,
     ptemagnet,
@@ -23,10 +20,10 @@ from ptanalyze_papers import (
 )
 from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import bench
-from ptanalyze_papers.law_rows import misplaced, predicted, replicated, run_of
+from ptanalyze_papers.law_rows import misplaced, replicated, run_of
 from ptanalyze_papers.ports import FIGURES
 from ptanalyze_papers.row import Paper, Row, flat, published
-from ptanalyze_papers.run import PAPERS, by_figure, figures, tally, validate
+from ptanalyze_papers.run import PAPERS, tally, validate
 from ptanalyze_papers.script import TOP, Holes, Script
 from ptanalyze_papers.vmitosis_moved import (
     Curve,
@@ -91,14 +88,6 @@ def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers
     assert found["width"] == pytest.approx(1 / 9)
 
 
-@pytest.mark.parametrize("number", [float, np.float64])
-def test_numbers_of_no_width_that_miss_are_marked(number):
-    ends = ((11, 11, 11), (10, 10, 10), (10.5, 11, 12))
-    rows = [*(row(Interval(*map(number, each)), REPLAYED) for each in ends), row(11, REPLAYED)]
-    lines = by_figure(pd.DataFrame([flat(one) for one in rows]), [])
-    assert [", no width" in line for line in lines if " 10 x " in line] == [True, False, False, False]
-
-
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
     paper = published(name)
@@ -135,19 +124,6 @@ def test_a_script_is_decoded_to_the_pages_it_touches_in_order(turns, least):
     assert [part.chunks.stop for part in parts[:-1]] == [part.chunks.start for part in parts[1:]]
     assert all(len(part.page) >= least for part in parts[:-1])
     assert trace.chunks["thread"].tolist() == [thread for thread, _ in turns]
-
-
-def test_calls_of_a_script_come_before_what_follows_them():
-    script = Script([0, 2])
-    script.mmap(1, 512, 4)
-    script.touch(1, 513)
-    script.mprotect(1, 512, 4)
-    script.munmap(0, 512, 4)
-    events = script.trace().events
-    assert events["kind"].tolist() == [Event.MMAP, Event.MPROTECT, Event.MUNMAP]
-    assert events["chunk"].tolist() == [0, 1, 1]
-    assert (events["result"][0], events["b"][0], events["thread"][0]) == (512 << 12, 4 << 12, 1)
-    assert script.placement == "0,2"
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 600)), max_size=30))
@@ -196,14 +172,6 @@ def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
     assert 600 * spared < curve[0] - curve[9] < (600 + 320) * spared
 
 
-def test_at_the_measured_price_of_many_threads_what_is_left_is_the_copying_of_every_entry():
-    with bench(quick=True) as workshop:
-        (many, pages), (lone, _) = (wide.traversal(workshop, costs) for costs in (None, wide.alone()))
-    costs = load_costs(load_machine("hydra-haswell"))
-    assert many[9] - lone[9] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
-    assert many["mitosis"] == lone["mitosis"]
-
-
 def test_a_speed_up_carries_over_by_remote_share_and_distance():
     canneal = hydra.runs("native-wide", use=("fit",))["Canneal"]
     added = canneal["I"].cycles / canneal["I+M"].cycles - 1
@@ -219,17 +187,6 @@ def test_a_speed_up_carries_over_by_remote_share_and_distance():
 def rows():
     with bench(quick=True) as workshop:
         return {title: list(run(workshop)) for title, run in FIGURES.items()}
-
-
-def test_graph_kernels_are_predicted_from_their_traces_for_every_graph_placement_and_policy(rows):
-    for kernel in ("pr", "bc", "cc"):
-        here = [
-            one
-            for one in rows[kernel]
-            if one.quantity.endswith((", EPYC: speed-up of Mitosis", ", EPYC: speed-up of Hydra"))
-        ]
-        assert len(here) == 8 * 2 * 2 and {one.kind for one in here} == {TRACED}
-    assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
 
 
 def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
@@ -289,14 +246,6 @@ def test_a_co_runner_scatters_as_asked_and_ptemagnet_gathers_all(workshop):
     assert ptemagnet.repaired(workshop) == 1.0
 
 
-def test_scattering_costs_reads_of_the_ept_and_hardly_any_of_the_gpt(workshop):
-    alone, stress = (ptemagnet.counts(workshop, lines) for lines in (2.8, 6.8))
-    assert stress["walks"] == alone["walks"]
-    assert stress["host_dram_reads"] > 1.5 * alone["host_dram_reads"]
-    assert stress["guest_dram_reads"] < 1.2 * alone["guest_dram_reads"]
-    assert stress["guest_reads_per_walk"] == alone["guest_reads_per_walk"]
-
-
 # Programs of the ports, predicted from small traces.
 
 
@@ -318,11 +267,6 @@ def test_each_measured_run_of_a_program_that_was_traced_is_predicted():
 
 def named(rows):
     return {one.name: one for one in rows}
-
-
-def test_table_4_gives_the_four_groups_of_the_paper(workshop):
-    found = named(vmitosis.table_4(workshop))
-    assert [flat(found[name])["error"] for name in ("groups", "grouped")] == [0, 0]
 
 
 def test_what_the_cost_file_was_made_from_is_marked_fitted(workshop):
@@ -375,19 +319,6 @@ def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():
     run = run_of("wide-NO-4K", "graph500", "OF")
     assert misplaced(run, (1.0, 0.5), "thin-2D-4K", "graph500").middle == pytest.approx(1)
     assert misplaced(run, (0.75, 0.5), "thin-2D-4K", "graph500").middle > 1
-
-
-def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():
-    found = named(mitosis.figure_6(None))
-    for workload in mitosis.WORKLOADS:
-        for config, second in (("RP-LD", "RPI-LD"), ("RPI-LD", "RP-LD")):
-            for name in (
-                f"Figure6-native-thin-{workload}-{config}",
-                f"Figure6-native-thin-{workload}-{config}-{second}",
-            ):
-                assert found[name].kind == LAW
-    one = predicted("native-thin", "GUPS", "LP-LD", "RPI-LD", "RPI-LD")
-    assert one.low == one.middle == one.high  # what was measured comes back
 
 
 # Placements by page size, and the bars that they had to meet.
