@@ -12,6 +12,7 @@ import ptanalyze as pt
 Change: TypeAlias = tuple[str, int, str, int | None, int | None, int]  # a row of `diff`
 
 BLOCK = 2048  # table pairs compared at once: 2 x 8 MiB
+USED = {"x86": 0x60, "ept": 0x300, "kvm": 0x360}  # accessed and dirty bits; KVM's SPTEs may be either
 KINDS = {  # of table pages: meaning, and heading on a terminal of 80 columns
     "same": ("table pages at the same addresses, in the same frame", ""),
     "moved": ("in another frame of the node", ""),
@@ -139,7 +140,7 @@ def leaf_changes(
 ) -> dict[str, int]:
     """{of LEAVES: leaf entries} over the pairs of tables a[i], b[i]."""
     changes, encoding = dict.fromkeys(LEAVES, 0), first.encoding
-    ignored = used_bits(encoding)
+    ignored = np.uint64(USED[encoding])
     for start in range(0, len(a), BLOCK):
         old, new = first.entries[a[start : start + BLOCK]], second.entries[b[start : start + BLOCK]]
         differ = (old & ~ignored) != (new & ~ignored)
@@ -153,8 +154,3 @@ def leaf_changes(
         changes["leaves other frame"] += moved
         changes["leaves other flags"] += int(both.sum()) - moved
     return changes
-
-
-def used_bits(encoding: str) -> np.uint64:
-    """Accessed and dirty: bits 5 and 6 of x86 and NPT, 8 and 9 of EPT; KVM's SPTEs may be either."""
-    return np.uint64({"x86": 0x60, "ept": 0x300, "kvm": 0x360}[encoding])

@@ -129,7 +129,8 @@ def segments(path: Path) -> Iterator[Segment]:
             with stream as file:
                 while block := file.read(BLOCK * RECORD.itemsize):
                     yield from reader.read(block)
-        reader.must_have_ended()
+        if reader.last != FOOTER:
+            raise reader.wrong("footer", "none", "the trace is cut off, or its thread never ended")
     except DAMAGED as error:
         raise pt.errors.CaptureError(
             path, "compressed data", "damaged", str(error) or "ends too early"
@@ -186,10 +187,6 @@ class Reader:
             begin = end + 1
         self.records += len(records)
         self.last = int(kind[-1]) if len(kind) else self.last
-
-    def must_have_ended(self) -> None:
-        if self.last != FOOTER:
-            raise self.wrong("footer", "none", "the trace is cut off, or its thread never ended")
 
     def check_header(self, record: np.void) -> None:
         if record["type"] != HEADER:

@@ -111,10 +111,8 @@ class Periods:
         if most >= self.unit * MOST_COPIES:
             why = f"{MOST_COPIES} times those before it ({self.unit}); print the samples without periods"
             raise self.bad(most, why)
-        return self.systematic(np.maximum(period, 1), np.lexsort((page, thread)))
-
-    def systematic(self, period: np.ndarray, order: np.ndarray) -> np.ndarray:
-        reached = np.cumsum(period[order]) + self.credit
+        order = np.lexsort((page, thread))
+        reached = np.cumsum(np.maximum(period, 1)[order]) + self.credit
         copies = np.empty(len(period), np.int64)
         copies[order] = np.diff(reached // self.unit, prepend=0)
         self.credit = int(reached[-1]) % self.unit

@@ -63,19 +63,14 @@ class FrameMap:
             ) << np.uint64(12)
             if encoding == "x86":
                 number = np.where(pt.snapshot.inaccessible(old, level), ~number, number)
-            mask = address_mask(level, leaves)
+            low = 3 + 9 * level if leaves else 12  # a huge page's low bits are flags (bit 12: PAT)
+            mask = np.uint64((1 << 52) - (1 << low))
             out[chosen] = old & ~mask | number & mask
         return out
 
     def tree(self, tree: pt.snapshot.Tree, inside: Path) -> pt.snapshot.Tree:
         """The Tree with new frames in its tables and entries, which lie in a file in `inside`."""
         return rewritten(tree, self.frames(tree.frame), inside, self.entries)
-
-
-def address_mask(level: int, leaves: bool) -> np.uint64:
-    """The bits of an entry that hold its frame: a huge page's low bits are flags (bit 12: PAT)."""
-    low = 3 + 9 * level if leaves else 12
-    return np.uint64((1 << 52) - (1 << low))
 
 
 def frame_map(tree: pt.snapshot.Tree, topology: pt.snapshot.Topology) -> FrameMap:
@@ -206,13 +201,8 @@ def redact(capture: pt.Capture, out: str | PathLike[str]) -> None:
             trial = msgspec.structs.replace(trial, program="program", command="", date="")
             pt.measured.write_calibration(inside / capture.pages.name, trial)
         pt.formats.seal(inside, capture.manifest.kind, {"redacted": True})
-        forget_times(inside)
-
-
-def forget_times(directory: Path) -> None:
-    """Files as of 1980: an archive would tell when the copy was made."""
-    for path in [*directory.iterdir(), directory]:
-        os.utime(path, (NO_TIME, NO_TIME))
+        for path in [*inside.iterdir(), inside]:
+            os.utime(path, (NO_TIME, NO_TIME))  # 1980: an archive would tell when the copy was made
 
 
 def redact_snapshot(snapshot: pt.Snapshot, inside: Path) -> None:

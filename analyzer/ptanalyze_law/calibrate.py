@@ -101,15 +101,6 @@ def contradictions(
                 )
 
 
-def check_busy(which: str, run: pt.law.MeasuredRun, busy: float | None) -> None:
-    """UsageError for more busy CPUs than Linux has."""
-    if busy is not None and busy > MOST_CPUS:
-        raise pt.UsageError(
-            f"{which} run: {run.cycles:.4g} cycles in {run.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
-            f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
-        )
-
-
 def short(local: pt.law.MeasuredRun, remote: pt.law.MeasuredRun | None) -> Iterator[str]:
     """A line about a run that is too short for the noise of the published ones."""
     least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
@@ -474,7 +465,11 @@ def calibrate_runs(
         raise pt.UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
     found_threads = _threads(local, machine, walkers, threads, base)
     busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
-    check_busy("local", local, busy)
+    if busy is not None and busy > MOST_CPUS:
+        raise pt.UsageError(
+            f"local run: {local.cycles:.4g} cycles in {local.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
+            f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
+        )
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, common, rate, crowd.middle > LITTLE)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too

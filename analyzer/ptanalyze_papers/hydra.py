@@ -56,16 +56,6 @@ ON = (1, 2, 4, 8)  # sockets, a thread each
 malloc = cache(allocations)
 
 
-def figure_11(bench: Bench) -> Iterator[Row]:
-    """malloc and free of a segment."""
-    yield from allocator("stateless", stateful=False)
-
-
-def figure_12(bench: Bench) -> Iterator[Row]:
-    """malloc and free while 256 segments per thread live."""
-    yield from allocator("stateful", stateful=True)
-
-
 def allocator(name: str, stateful: bool) -> Iterator[Row]:
     ratios = [slower("mitosis", on, stateful) for on in ON]
     yield PAPER.row(f"{name}-least", min(ratios))
@@ -154,7 +144,7 @@ FIGURES = {
     "Figure 7": figure_7,
     "Figure 8": figure_8,
     "Figure 10": figure_10,
-    "Figure 11": figure_11,
-    "Figure 12": figure_12,
+    "Figure 11": lambda bench: allocator("stateless", stateful=False),
+    "Figure 12": lambda bench: allocator("stateful", stateful=True),  # 256 segments per thread live
     "Figure 13": figure_13,
 }

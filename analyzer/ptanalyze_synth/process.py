@@ -433,9 +433,6 @@ class Process:
         for run in np.split(moved[:n], np.flatnonzero(np.diff(moved[:n]) != 1) + 1):
             if len(run):
                 first, length = START + (int(run[0]) << PAGE_SHIFT), len(run) << PAGE_SHIFT
-                self.recorder.event(pt.trace.Event.MOVE_PAGES, self.mover(), first, length, target)
-
-    def mover(self) -> int:
-        """A thread that moved: the kernel's balancing works in its context (task_numa_work)."""
-        threads = self.plan.threads
-        return int(np.flatnonzero(threads.cpu != threads.moved_cpu)[0])
+                threads = self.plan.threads  # one that moved: balancing works in its context (task_numa_work)
+                mover = int(np.flatnonzero(threads.cpu != threads.moved_cpu)[0])
+                self.recorder.event(pt.trace.Event.MOVE_PAGES, mover, first, length, target)

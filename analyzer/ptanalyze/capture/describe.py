@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,9 @@ def name(capture: Capture) -> str:
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
     """The sections with spaces for underscores in names, dates for instants, and PIDs as words."""
     return {
-        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
+        title: {
+            key.replace("_", " "): SHOWN.get(key, lambda same: same)(value) for key, value in rows.items()
+        }
         for title, rows in sections.items()
     }
 
@@ -124,10 +127,6 @@ def summary(sections: Mapping[str, Rows]) -> str:
         holds.append(f"{plural(int(heat['samples']), 'sample')} of accessed bits")
     named = f", {about['program']}" if "program" in about else ""
     return f"{of}{named}: {' and '.join(holds) or 'nothing of it is readable'}."
-
-
-def unchanged(value: Any) -> Any:
-    return value
 
 
 def date(since_1970: float) -> str:
@@ -160,7 +159,10 @@ def describe_tree(tree: Tree, tracers: Mapping[int, int] | None = None) -> Rows:
     rows["table bytes"] = len(tree) * 4096
     for level in range(tree.levels, 0, -1):
         rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
-    for level, count in leaves_by_level(tree).items():
+    leaves = Counter[int]()
+    for level, _, raw in blocks(tree, range(1, 4)):
+        leaves[level] += int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
+    for level, count in leaves.items():
         rows[PAGE_NAMES[level]] = count
         if tracers and tracers.get(level):
             rows[f"{PAGE_NAMES[level]}, the tracer's"] = tracers[level]
@@ -168,14 +170,6 @@ def describe_tree(tree: Tree, tracers: Mapping[int, int] | None = None) -> Rows:
         name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
         rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))
     return rows
-
-
-def leaves_by_level(tree: Tree) -> dict[int, int]:
-    """{level: mapped leaf entries}."""
-    leaves: dict[int, int] = {}
-    for level, _, raw in blocks(tree, range(1, 4)):
-        leaves[level] = leaves.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
-    return leaves
 
 
 def describe_vm(host: HostDump) -> Rows:

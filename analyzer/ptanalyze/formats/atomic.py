@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -81,7 +81,7 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
         if isinstance(error, OSError) and error.errno in FULL and not isinstance(error.filename, str):
             raise OSError(error.errno, f"cannot write: {os.strerror(error.errno)}", str(path)) from None
         raise
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 def _is_no_file(path: Path) -> bool:
@@ -104,11 +104,11 @@ def _new_file(path: Path) -> tuple[int, Path]:
         os.close(fd)
 
 
-def sync_directory(directory: str | PathLike[str]) -> None:
-    """Let the names in a directory survive a loss of power."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Let a file, or the names in a directory, survive a loss of power."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # a file system that cannot
+        with suppress(OSError) if path.is_dir() else nullcontext():  # a file system that cannot
             os.fsync(fd)
     finally:
         os.close(fd)

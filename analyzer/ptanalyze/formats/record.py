@@ -27,7 +27,7 @@ from ..core.safe_files import (
     read_inside,
     unfinished_directory,
 )
-from .atomic import atomic_write, give_to_caller, may_write, says_where, sync_directory
+from .atomic import atomic_write, give_to_caller, may_write, says_where, sync
 from .text_output import csv_text, record
 
 if TYPE_CHECKING:
@@ -47,26 +47,19 @@ class Versioned(Protocol):
 Record = TypeVar("Record", bound=Versioned)
 
 
-def decode_record(
-    path: str | PathLike[str],
-    text: bytes,
-    kind: type[Record],
-    form: str,
-    version: int,
-    refused: type[CaptureError] = CaptureError,
-) -> Record:
+def decode_record(path: Path, text: bytes, kind: type[Record], form: str, version: int) -> Record:
     """A struct of type `kind` from the bytes of file `path`.
 
-    `refused`, an error, names file, field and value where the text is damaged, foreign or of another version.
+    CaptureError where the text is damaged, foreign or of another version.
     """
     try:
         record = json_struct(text, kind, form)
     except Undecodable as error:
-        raise error.of(path, refused) from None
+        raise error.of(path, CaptureError) from None
     if record.format != form:
-        raise refused(path, "format", record.format, f"expected {form}")
+        raise CaptureError(path, "format", record.format, f"expected {form}")
     if record.version != version:
-        raise refused(path, "version", record.version, f"this release reads version {version}")
+        raise CaptureError(path, "version", record.version, f"this release reads version {version}")
     return record
 
 
@@ -82,9 +75,9 @@ def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], for
     return plain
 
 
-def write_record(path: str | PathLike[str], record: msgspec.Struct, *, given: bool = False) -> None:
-    """Write a msgspec struct as indented JSON: whole, synced, 0600; given: somebody typed `path`."""
-    with atomic_write(path, given=given) as out:
+def write_record(path: str | PathLike[str], record: msgspec.Struct) -> None:
+    """Write a msgspec struct as indented JSON: whole, synced, 0600."""
+    with atomic_write(path) as out:
         out.write(record_text(record))
 
 
@@ -151,12 +144,11 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     must_be_new(out)
     with unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
         yield inside
-        for path in inside.rglob("*"):
-            _sync(path) if path.is_file() else sync_directory(path)
-        sync_directory(inside)
+        for path in (*inside.rglob("*"), inside):
+            sync(path)
         give_to_caller(inside)
         os.rename(inside, out)
-    sync_directory(out.parent)
+    sync(out.parent)
 
 
 def must_be_new(out: str | PathLike[str]) -> None:
@@ -168,11 +160,6 @@ def must_be_new(out: str | PathLike[str]) -> None:
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
     if not may_write(out.parent):
         raise UsageError(f"{out.parent.resolve()}: no right to write here; name another directory with -o")
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:

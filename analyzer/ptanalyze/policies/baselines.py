@@ -139,10 +139,6 @@ def _guest_by_first_touch(scenario: Scenario, params: Strict) -> State:
     return static_replicas.one_copy(scenario, home.copy())._replace(again=again)
 
 
-def _host_by_first_touch(scenario: Scenario, params: Strict) -> State:
-    return static_replicas.one_copy(scenario, scenario.host_first_homes.copy())
-
-
 # Nested tables that the host's administrator has rebuilt while the VM runs.
 
 VCPUS = (
@@ -199,7 +195,9 @@ EPT_RESET = Policy(
 )
 BY_FIRST_TOUCH = (
     static_replicas.guest_part(_guest_by_first_touch),
-    static_replicas.host_part(_host_by_first_touch),
+    static_replicas.host_part(
+        lambda scenario, params: static_replicas.one_copy(scenario, scenario.host_first_homes.copy())
+    ),
 )
 FIRST_TOUCH = Policy(
     "first-touch",

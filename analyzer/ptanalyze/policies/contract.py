@@ -412,15 +412,3 @@ def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
     if not text:
         return list(machine.cpu_nodes)
     return sorted(set(node_numbers(text.split(","), machine, f"policy {policy}: nodes = {text}")))
-
-
-def node_groups(policy: str, text: str, machine: Machine) -> list[list[int]]:
-    """[[node]] from "0+1,2+3"; UsageError where a node is unknown, missing or in two groups."""
-    setting, hint = f"policy {policy}: groups = {text}", ", each to be in one group"
-    groups = [node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
-    flat = [node for group in groups for node in group]
-    for node in range(machine.nodes):
-        if flat.count(node) != 1:
-            why = "is in two" if node in flat else "is in no group"
-            raise UsageError(f"{setting}: '{node}' {why}; {nodes_of(machine)}{hint}")
-    return groups

@@ -20,7 +20,16 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..world.trees import GOLDEN, hashed
-from .contract import LAYERS_ACT, NODES, Policy, Scenario, node_groups, nodes_in_guest, replica_nodes
+from .contract import (
+    LAYERS_ACT,
+    NODES,
+    Policy,
+    Scenario,
+    node_numbers,
+    nodes_in_guest,
+    nodes_of,
+    replica_nodes,
+)
 from .static_replicas import MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
 
 NAME = "vmitosis-replicate"
@@ -102,8 +111,17 @@ def _check(params: Params) -> None:
 
 
 def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
-    """(first node of each group, int16[nodes]: first node of each node's group) of "0+1,2+3"."""
-    groups = node_groups(NAME, text, machine)
+    """(first node of each group, int16[nodes]: first node of each node's group) of "0+1,2+3".
+
+    UsageError where a node is unknown, missing or in two groups.
+    """
+    setting, hint = f"policy {NAME}: groups = {text}", ", each to be in one group"
+    groups = [node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
+    flat = [node for group in groups for node in group]
+    for node in range(machine.nodes):
+        if flat.count(node) != 1:
+            why = "is in two" if node in flat else "is in no group"
+            raise UsageError(f"{setting}: '{node}' {why}; {nodes_of(machine)}{hint}")
     serve = np.zeros(machine.nodes, np.int16)
     for group in groups:
         serve[group] = group[0]

@@ -197,17 +197,16 @@ def scattered(when: str, seen: Fragmentation) -> Message:
 
 def fragmentation_record(states: States, shaped: Scenario | None) -> dict[str, Any]:
     facts = {"facts": shaped.facts, "findings": plain(shaped.findings)} if shaped else {}
-    return {when: record(seen) for when, seen in states.items()} | facts
-
-
-def record(seen: Fragmentation) -> dict[str, Any]:
     return {
-        "all": seen.summary(),
-        "full": seen.summary(full=True),
-        "histogram": seen.frame().to_dict("records"),
-        "huge_leaves": [dict(zip(("2m", "1g"), row, strict=True)) for row in seen.huge.tolist()],
-        "unresolved": seen.unresolved.tolist(),
-    }
+        when: {
+            "all": seen.summary(),
+            "full": seen.summary(full=True),
+            "histogram": seen.frame().to_dict("records"),
+            "huge_leaves": [dict(zip(("2m", "1g"), row, strict=True)) for row in seen.huge.tolist()],
+            "unresolved": seen.unresolved.tolist(),
+        }
+        for when, seen in states.items()
+    } | facts
 
 
 def histogram_rows(states: States, full: bool) -> list[dict[str, Any]]:

@@ -17,22 +17,6 @@ from ...world.mm_events import made, merged
 from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
 
-# Check of the samples of accessed bits in a capture.
-
-REASON = (
-    "used when they were sampled, unmapped or of another size when the tables were read: they are left out"
-)
-
-
-def check_heat(snapshot: Snapshot) -> Check:
-    """Whether the pages that samples found used are in the page tables."""
-    assert snapshot.heat is not None
-    pages = len(snapshot.heat.address)
-    return finding(
-        "heat: pages mapped", pages, pages - known_pages(snapshot.guest, snapshot.heat), REASON, NOTE
-    )
-
-
 # Checks of the other processes inside a capture: each is there, and is a sound capture itself.
 
 WORST = (FAILED, PARTIAL, NOTE, OK)
@@ -98,17 +82,10 @@ class Covered:
         self.gone += int(counts[~there].sum())
 
     def finding(self) -> Check:
-        verdict = PARTIAL if self.gone > FREED * self.touches else OK
-        share = 100 * (1 - self.gone / max(self.touches, 1))
-        return Check(
-            "trace: pages in the dump",
-            self.touches,
-            self.gone if verdict == PARTIAL else 0,
-            verdict,
-            f"touches without a page table in the dump, which holds those of {share:.0f} %: {WAY_OUT}"
-            if verdict == PARTIAL
-            else "",
-        )
+        gone = self.gone if self.gone > FREED * self.touches else 0
+        share = 100 * (1 - gone / max(self.touches, 1))
+        why = f"touches without a page table in the dump, which holds those of {share:.0f} %: {WAY_OUT}"
+        return finding("trace: pages in the dump", self.touches, gone, why, PARTIAL)
 
 
 def mapped_huge(tree: Tree, level: int, regions: np.ndarray) -> np.ndarray:
@@ -143,9 +120,8 @@ def check_trace(
         yield from check_touches(trace, snapshot)
     yield how_it_ended(trace, interrupted)
     if lost := trace.facts.get("lost_threads", 0):
-        yield Check(
-            "trace: all threads", lost + len(trace.threads), lost, PARTIAL, f"were not traced: {MOST_THREADS}"
-        )
+        every, why = lost + len(trace.threads), f"were not traced: {MOST_THREADS}"
+        yield finding("trace: all threads", every, lost, why, PARTIAL)
 
 
 def check_touches(trace: Trace, snapshot: Snapshot) -> Iterator[Check]:
@@ -174,13 +150,7 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Check:
     """A trace that was cut short is usable, and reported as such; Ctrl-C makes it as long as wanted."""
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
-    return Check(
-        "trace: finished",
-        1,
-        int(not whole),
-        "ok" if whole else PARTIAL,
-        "" if whole else f"ended by: {ended}",
-    )
+    return finding("trace: finished", 1, not whole, f"ended by: {ended}", PARTIAL)
 
 
 def program_maps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -213,20 +183,17 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     quick  compare lengths of files, not contents, and leave the touches of the trace alone
     """
     damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
-    files = len(capture.manifest.files)
-    yield Check(
-        "files: as long as sealed" if quick else "files: as sealed",
-        files,
-        len(damaged),
-        FAILED if damaged else OK,
-        "; ".join(f"{name}: {why}" for name, why in damaged),
-    )
+    how = "as long as sealed" if quick else "as sealed"
+    every = "; ".join(f"{name}: {why}" for name, why in damaged)
+    yield finding(f"files: {how}", len(capture.manifest.files), len(damaged), every)
     if damaged:
         return
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
-    if capture.has_snapshot and capture.has_heat:
-        yield check_heat(capture.snapshot)
+        if heat := capture.snapshot.heat:
+            gone = len(heat.address) - known_pages(capture.snapshot.guest, heat)
+            why = "used when they were sampled, unmapped or of another size in the page tables: left out"
+            yield finding("heat: pages mapped", len(heat.address), gone, why, NOTE)
     if capture.has_vm:
         yield from (
             check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)

@@ -53,50 +53,25 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Che
     """
     below = np.flatnonzero(tree.parent != NO_PARENT)
     known = tree.flags & INFERRED == 0
-    yield finding(
-        f"{name}: links",
-        len(below),
-        broken_links(tree, below),
-        "parents' entries do not point at the table that was dumped below them",
-    )
-    yield finding(
-        f"{name}: closed", *missing_children(tree), "present entries of upper tables have no dumped table"
-    )
+    why = "parents' entries do not point at the table that was dumped below them"
+    yield finding(f"{name}: links", len(below), broken_links(tree, below), why)
+    why = "present entries of upper tables have no dumped table"
+    yield finding(f"{name}: closed", *missing_children(tree), why)
     frames = tree.frame[known]
     root = np.cumsum(tree.parent == NO_PARENT)
-    yield finding(
-        f"{name}: frames once", len(frames), repeated(root[known], frames), "table frames appear twice"
-    )
+    twice = repeated(root[known], frames)
+    yield finding(f"{name}: frames once", len(frames), twice, "table frames appear twice")
     if topology is not None and len(topology):
         node = topology.node_of_frame(frames)
-        yield finding(
-            f"{name}: frames in nodes",
-            len(frames),
-            np.count_nonzero(node == UNKNOWN_NODE),
-            "table frames lie outside every NUMA node's memory",
-        )
-        agree = (tree.node[known] == node) | (tree.node[known] == UNKNOWN_NODE) | (node == UNKNOWN_NODE)
-        yield finding(
-            f"{name}: nodes agree",
-            len(frames),
-            np.count_nonzero(~agree),
-            "tables' nodes contradict the frame ranges of the topology",
-        )
-    broken = tree.flags & (TORN | FAULT | BAD_TYPE) != 0
-    yield finding(
-        f"{name}: whole",
-        len(tree),
-        np.count_nonzero(broken),
-        "tables changed or vanished while read",
-        PARTIAL,
-    )
-    yield finding(
-        f"{name}: known",
-        len(tree),
-        np.count_nonzero(~known),
-        "tables are inferred from pagemap: their frames and nodes are unknown",
-        PARTIAL,
-    )
+        nowhere, why = node == UNKNOWN_NODE, "table frames lie outside every NUMA node's memory"
+        yield finding(f"{name}: frames in nodes", len(frames), np.count_nonzero(nowhere), why)
+        agree = (tree.node[known] == node) | (tree.node[known] == UNKNOWN_NODE) | nowhere
+        why = "tables' nodes contradict the frame ranges of the topology"
+        yield finding(f"{name}: nodes agree", len(frames), np.count_nonzero(~agree), why)
+    broken = np.count_nonzero(tree.flags & (TORN | FAULT | BAD_TYPE))
+    yield finding(f"{name}: whole", len(tree), broken, "tables changed or vanished while read", PARTIAL)
+    why = "tables are inferred from pagemap: their frames and nodes are unknown"
+    yield finding(f"{name}: known", len(tree), np.count_nonzero(~known), why, PARTIAL)
 
 
 def repeated(*columns: np.ndarray) -> int:
@@ -137,7 +112,10 @@ def check_vmas(snapshot: Snapshot) -> Iterator[Check]:
         yield finding("vmas: known", 1, 1, "the capture does not know the VMAs", PARTIAL)
         return
     examined = outside = nowhere = 0
-    for base, frame in leaf_pages(tree):
+    for level, ids, raw in blocks(tree, range(1, tree.levels + 1)):
+        table, slot = np.nonzero(entries.leaf(raw, level, tree.encoding))
+        base = tree.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
+        frame = entries.frame(raw[table, slot], level, tree.encoding)
         at = np.searchsorted(vmas["end"], base, side="right")
         inside = at < len(vmas)
         inside[inside] = base[inside] >= vmas["start"][at[inside]]
@@ -149,21 +127,8 @@ def check_vmas(snapshot: Snapshot) -> Iterator[Check]:
         reason, verdict = f"{reason}: the process mapped and unmapped memory while it was read", PARTIAL
     yield finding("pages: in VMAs", examined, outside, reason, verdict)
     if snapshot.native:
-        yield finding(
-            "pages: in nodes",
-            examined,
-            nowhere,
-            "pages lie outside every node's memory (device memory)",
-            NOTE,
-        )
-
-
-def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (virtual address uint64[n], frame int64[n]) of mapped leaf entries, a block at a time."""
-    for level, ids, raw in blocks(tree, range(1, tree.levels + 1)):
-        table, slot = np.nonzero(entries.leaf(raw, level, tree.encoding))
-        address = tree.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
-        yield address, entries.frame(raw[table, slot], level, tree.encoding)
+        why = "pages lie outside every node's memory (device memory)"
+        yield finding("pages: in nodes", examined, nowhere, why, NOTE)
 
 
 def check_facts(snapshot: Snapshot) -> Iterator[Check]:

@@ -54,18 +54,11 @@ def counted_by_kvm(host: HostDump, counted: Sequence[int]) -> Check:
 def check_memory(host: HostDump) -> Iterator[Check]:
     """Findings about roots, slots and vCPUs of a HostDump."""
     left_out = [root.why or "no reason given" for root in host.roots if root.table is None]
-    yield finding(
-        "ept: roots",
-        len(host.roots),
-        len(left_out),
-        f"are not here: {'; '.join(sorted(set(left_out)))}",
-        NOTE,
-    )
+    why = f"are not here: {'; '.join(sorted(set(left_out)))}"
+    yield finding("ept: roots", len(host.roots), len(left_out), why, NOTE)
     usable = [root for root in host.roots if root.table is not None and root.kind != "shadow"]
     shadow = "only shadow tables: they map guest-virtual addresses, not guest-physical ones"
-    yield Check(
-        "ept: guest-physical", 1, int(not usable), OK if usable else PARTIAL, "" if usable else shadow
-    )
+    yield finding("ept: guest-physical", 1, not usable, shadow, PARTIAL)
     slots = [slot for slot in host.slots if slot.space == 0]
     yield finding("vm: slots known", 1, not slots, "the capture does not know the VM's memory slots", PARTIAL)
     if slots:
@@ -101,13 +94,8 @@ def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Check]:
         reason = f"are not mapped by the host: {share.not_faulted} not faulted in, {share.outside} in no slot"
         yield finding(f"vm: {what} in ept", share.frames, share.missing, f"guest {what} {reason}", verdict)
     node = snapshot.topology.node_of_frame(nested.host_frames(guest.frame))
-    yield finding(
-        "gpt: nodes agree",
-        len(guest),
-        np.count_nonzero(guest.node != node),
-        "guest tables' nodes are not those of the host frames behind them",
-        FAILED,
-    )
+    why = "guest tables' nodes are not those of the host frames behind them"
+    yield finding("gpt: nodes agree", len(guest), np.count_nonzero(guest.node != node), why)
 
 
 # Compare a dump of a VM's nested tables with the /proc/PID/pagemap of the running VMM.

@@ -96,7 +96,6 @@ class Options:
     follow_fork: bool = False
     max_bytes: int = 0
     seconds: float = 0
-    instructions: bool = True
     strip: bool = True
 
     @property
@@ -130,7 +129,7 @@ class Options:
             "follow_fork": self.follow_fork,
             "max_bytes": self.max_bytes,
             "for_ms": math.ceil(self.seconds * 1000),
-            "instructions": self.instructions,
+            "instructions": True,
         }
         for key, value in named.items():
             if isinstance(value, int) and value < 0:
