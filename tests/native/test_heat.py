@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -377,48 +376,6 @@ def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_o
     assert (tmp_path / "gpt.entries").read_bytes() == tables
 
 
-# So many processes with 16 MiB each, which is more than one of their samplers reads in its share of 1 ms.
-MANY = """
-import mmap, os, signal, sys
-for _ in range(int(sys.argv[1])):
-    if not os.fork():
-        area = mmap.mmap(-1, 16 << 20)
-        area.madvise(mmap.MADV_NOHUGEPAGE)
-        area[::4096] = b"x" * 4096
-        signal.pause()
-print("ready", flush=True)
-signal.pause()
-"""
-
-
-@pytest.fixture
-def crowd():
-    """PIDs of four processes for each CPU."""
-    command = [sys.executable, "-c", MANY, str(4 * os.cpu_count())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield descendants(process.pid)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def cpu_of_sampling(pids, place, seconds):
-    """CPU time in s of the samplers of these processes, with what they need to begin."""
-    place.mkdir()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said = sample_each({pid: place / str(pid) for pid in pids}, seconds, [1])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert all(isinstance(lines, list) for lines in said.values())
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-@pytest.mark.full
-def test_many_samplers_take_a_twentieth_of_all_cpus_together(crowd, tmp_path):
-    short, long = (cpu_of_sampling(crowd, tmp_path / str(seconds), seconds) for seconds in (1, 6))
-    assert long - short < 2 * (6 - 1) * os.cpu_count() / 20  # twice: what they need to begin varies
-
-
 # How sampling of accessed bits ends early: by signals, with its terminal, killed; and what is refused.
 
 
@@ -491,15 +448,6 @@ def test_killed_it_takes_its_sampler_along(target, tmp_path):
     ran.wait()
     assert wait_for(lambda: not Path(f"/proc/{sampler}").exists() or state(sampler) in "ZX", 60)
     assert not (tmp_path / "app").exists()
-
-
-def test_a_process_that_is_being_sampled_is_not_sampled_a_second_time(target, tmp_path, pt_lines):
-    ran, _ = begun(target, tmp_path / "first", stderr=subprocess.DEVNULL)
-    said = pt_lines("record", "-p", target, "--tracer", "heat", "-o", tmp_path / "second")[-1]
-    assert f"PID {target}: is being sampled already" in said
-    assert not (tmp_path / "second").exists()
-    ran.send_signal(signal.SIGINT)
-    assert ran.wait(timeout=120) == 0
 
 
 def test_refusals_come_before_sampling(target, tmp_path, pt_lines):

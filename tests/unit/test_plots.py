@@ -246,12 +246,6 @@ def test_lines_that_coincide_are_one_with_all_names():
     assert coinciding(shares) == [["a", "b", "e"], ["c"], ["d"]]
 
 
-def test_titles_name_huge_pages(many):
-    fast = many.frame.copy()
-    fast.loc[fast["policy"] == "thp", ["speedup_low", "speedup", "speedup_high"]] = [30.0, 40.0, 50.0]
-    assert title(plots.speedup(fast)).startswith("huge pages: 40") and "thp" in texts(plots.speedup(fast))
-
-
 def test_fragmentation_bars_are_shares(vm):
     table = ptanalyze.fragmentation(vm, after=True)
     figure = plots.fragmentation(table)
@@ -368,19 +362,6 @@ def test_published_rows_are_ours_over_theirs(published):
     shown = sorted(x for of in dots for x in of if len(of) and x > 0)
     wanted = sorted(np.clip(rows["ours"] / rows["published"], 0.25, 4))
     assert shown[-len(wanted) :] == pytest.approx(wanted) and readable(figure)
-
-
-def test_many_published_rows_are_gathered(published):
-    papers = [published.assign(paper=f"A Paper of Year {k}") for k in range(-(-200 // len(published)))]
-    many = pd.concat(papers, ignore_index=True)
-    figure = validation(many)
-    there = many[(many["bound"] == "") & many["ours"].notna()]
-    names = figure.axes[0].get_yticklabels()
-    assert len(names) == there.groupby(["paper", "kind"]).ngroups and readable(figure)
-    bounds = published.head(4).assign(
-        bound=["", "at least", "at least", "at most"], holds=[None, True, False, True]
-    )
-    assert any("2 of 3 published bounds hold" in text for text in texts(validation(bounds)))
 
 
 # What holds of all.

@@ -29,7 +29,6 @@ from .setup import (
     heated,
     open_replay_capture,
     others,
-    provenance_of,
     setup_of,
 )
 from .whatif import replay_snapshot
@@ -73,7 +72,7 @@ def classify(
     """
     known = load(capture)
     classes, how = classified(known, weight, by, setup_of(setup, options))
-    return classes_frame([classes], provenance_of(known) | how)
+    return classes_frame([classes], {"capture": str(known.directory)} | how)
 
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
@@ -181,7 +180,7 @@ def fragmentation(
     known = load(capture)
     settings = after if isinstance(after, Mapping) else {} if after else None
     measured, reshaped = fragmented(known, by, settings, setup_of(setup, options))
-    table = fragmentation_frame(measured, provenance_of(known))
+    table = fragmentation_frame(measured, {"capture": str(known.directory)})
     table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
     return table
 

@@ -18,7 +18,6 @@ from ..cost.counts import FROM, CallCost
 from ..cost.result import COLUMNS, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..formats.capture import CaptureLike, load
-from .setup import provenance_of as setup_provenance_of
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -264,7 +263,7 @@ def page_tables(capture: CaptureLike = None) -> DataFrame:
     """Every table page: dimension, level, base, span_bytes, node, tracers; see tables_frame."""
     opened = load(capture)
     snapshot = opened.snapshot
-    return tables_frame(snapshot.trees, len(snapshot.topology), setup_provenance_of(opened))
+    return tables_frame(snapshot.trees, len(snapshot.topology), {"capture": str(opened.directory)})
 
 
 def tables_frame(trees: Mapping[str, Tree], nodes: int, provenance: Mapping[str, str]) -> DataFrame:
