@@ -11,11 +11,14 @@ from msgspec.structs import replace
 
 from naive import walker
 from ptanalyze.analysis.leaf_classes import classify_walks
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import workload
+from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.columns import Finding
 from ptanalyze.core.machine import Array, Moves, load_machine, sharing
 from ptanalyze.core.trace import WalkStream, blocks, give_back
 from ptanalyze.formats.capture import open_capture
+from ptanalyze.policies import plan_for
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import TracedProgram
 from ptanalyze_synth.capture import synthesize
@@ -68,6 +71,9 @@ PASSES = {
         scenario.space, scenario.stream, scenario.placement, scenario.trace
     ),
     "workload": lambda scenario: workload(scenario),
+    "counts": lambda scenario: replay_scenario(
+        scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs="hydra-haswell", cold=True)
+    ),
 }
 
 

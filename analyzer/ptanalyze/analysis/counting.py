@@ -27,7 +27,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
-from ..core.trace import SLOT_BITS
+from ..core.trace import SLOT_BITS, blocks
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
@@ -114,7 +114,8 @@ def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
 
 
 UNSEEN = 0.05  # of further samples: more of them reach lines that none has
-BLOCK = 1 << 22  # walks that are looked at together
+BLOCK = 1 << 20  # walks that are looked at together
+HALF, ONE = np.uint64(32), np.uint64(1)
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
@@ -299,19 +300,19 @@ def _beyond(scenario: Scenario) -> tuple[float, float]:
     would else look like a preference. Of pages walked as often as each other, any may be held.
     """
     machine, cpus = scenario.machine, np.bincount(scenario.placement.cpu_node)
-    walks = np.zeros((2, len(scenario.space.regions.va) << SLOT_BITS), np.uint32)
-    for at in range(0, len(scenario.stream.page), BLOCK):
-        for half, number in enumerate(walks):
-            pages = scenario.stream.page[at + half : at + BLOCK : 2]
-            np.add.at(number, pages.astype(np.intp), np.uint32(1))  # of other types it takes 20 times as long
-    chosen, judged = walks
-    ranked = np.sort(chosen)
-    shares, page = [], LINE_BYTES * lines_per_page(scenario.trace)
+    walks = np.zeros(len(scenario.space.regions.va) << SLOT_BITS, np.uint64)  # chosen << 32 | judged
+    for block in blocks(scenario.stream.page, BLOCK):
+        pages = block.astype(np.intp)
+        np.add.at(walks, pages[::2], ONE << HALF)  # of other types it takes 20 times as long
+        np.add.at(walks, pages[1::2], ONE)
+    walks.sort()
+    judged, shares, page = walks.view(np.uint32)[::2], [], LINE_BYTES * lines_per_page(scenario.trace)
     for held in (machine.l2.bytes * cpus.sum(), machine.l2.bytes * cpus.max(initial=0) + machine.llc.bytes):
-        left = max(len(chosen) - int(held / page), 0)
-        bound = ranked[left] if left < len(ranked) else np.inf
-        less, even = chosen < bound, chosen == bound
-        others = judged[less].sum() + judged[even].sum() * (left - less.sum()) / max(even.sum(), 1)
+        less = past = left = max(len(walks) - int(held / page), 0)
+        if left < len(walks):
+            bound = walks[left] >> HALF
+            less, past = np.searchsorted(walks, [bound << HALF, bound + ONE << HALF])
+        others = judged[:less].sum() + judged[less:past].sum() * (left - less) / max(past - less, 1)
         shares.append(float(others / max(judged.sum(), 1)))
     return shares[0], shares[1]
 
