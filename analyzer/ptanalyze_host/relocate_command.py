@@ -42,14 +42,15 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
       sudo ptanalyze relocate 1234 --yes
       sudo ptanalyze relocate 1234 --to 1 --max-pause 1 --yes
     """
+    from contextlib import ExitStack
     from pathlib import Path
 
     from . import relocate
 
     pt.live.check_process(Path("/proc") / str(pid), pid)
+    planned = relocate.plan(pid, to)
+    relocate.refuse_full_group(pid)
     if dry_run:
-        planned = relocate.plan(pid, to)
-        relocate.refuse_full_group(pid)
         tables = relocate.leaf_tables(pid)
         for line in relocate.described(planned, tables):
             pt.options.echo(line)
@@ -59,7 +60,9 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
         where = "" if to is None else f" --to {to}"
         pt.options.echo(f"nothing was changed; next: {pt.errors.as_root()} relocate {pid}{where} --yes")
         return
-    done = relocate.relocate(pid, to, pause)
+    with ExitStack() as stack:
+        pt.live.hold(stack, pid, "relocate --yes")
+        done = relocate.relocate(pid, to, pause)
     for line in relocate.proof(done):
         pt.options.echo(line)
     for line in done.changed:

@@ -114,9 +114,9 @@ class Blocks:
         process = stack.enter_context(pt.live.open_process(pid))
         pt.live.check_process(process.proc, pid)
         self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
-        self.started = pt.live.stat_fields(process.proc)[19]
+        self.started = pt.live.stat_fields(f"/proc/{pid}")[19]
         if changer:
-            pt.live.hold(stack, pid, self.started, changer)
+            pt.live.hold(stack, pid, changer)
         self.pidfd = os.pidfd_open(pid)
         stack.callback(os.close, self.pidfd)
         try:  # of this memory, not of what it may execute later
@@ -326,7 +326,6 @@ def write_found(blocks: Blocks) -> Path | None:
     """The record of how it was found; None where an older one is there, which is kept."""
     if record_of(blocks):
         return None
-    pt.live.RECORDS.mkdir(mode=0o700, exist_ok=True)
     path = pt.live.RECORDS / f"{blocks.pid}.json"
     with pt.formats.atomic_write(path, "w") as file:
         json.dump({"started": blocks.started, "huge": blocks.address[blocks.was_huge].tolist()}, file)

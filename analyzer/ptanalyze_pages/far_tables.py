@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,70 +123,22 @@ def shares(tables: Tables, near: int, far: int) -> tuple[float, float]:
     )
 
 
-class Place:
-    """Where tables are to be, and how a time of a process is measured there. say: takes lines for people."""
-
-    def __init__(self, near: int, far: int, say: Callable[[str], None]) -> None:
-        self.near, self.far, self.say = near, far, say
+@contextmanager
+def counting(pid: int, events: Sequence[str]) -> Iterator[Counter[str]]:
+    """Counts of the block, there when it is left; {} without events."""
+    found: Counter[str] = Counter()
+    if not events:
+        yield found
+        return
+    with pt.safe_files.temporary_directory() as place:
+        perf = start(pid, ("instructions", *events), FOREVER, place / "stat")
         try:
-            self.events = counted_here()
-        except pt.UsageError as error:
-            self.events = ()
-            say(f"without counters: {error}")
-
-    def alternately(self, pairs: int, measure: Callable[[bool], Window]) -> tuple[Window, ...]:
-        windows = []
-        for _ in range(pairs):
-            for away in (True, False):
-                windows.append(measure(away))
-                self.say(line_of(windows[-1], self.near, self.far))
-        return tuple(windows)
-
-    def put(self, pid: int, away: bool) -> None:
-        relocate(pid, self.far if away else self.near, 0)
-
-    def window(
-        self, pid: int, away: bool, rate: float, tables: Tables, counts: Mapping[str, float]
-    ) -> Window:
-        on_far, data = shares(tables, self.near, self.far)
-        by_node = counted(tables.node, tables.pages.shape[1])
-        return Window(away, rate, on_far, data, tuple(by_node.tolist()), counts)
-
-    @contextmanager
-    def counting(self, pid: int) -> Iterator[Counter[str]]:
-        """Counts of the block, there when it is left; {} where the machine has none."""
-        found: Counter[str] = Counter()
-        if not self.events:
             yield found
-            return
-        with pt.safe_files.temporary_directory() as place:
-            perf = start(pid, ("instructions", *self.events), FOREVER, place / "stat")
-            try:
-                yield found
-            finally:
-                perf.send_signal(signal.SIGINT)  # then it writes what it has counted
-                perf.wait()
-            with suppress(pt.errors.CaptureError, pt.UsageError):  # ended before it had begun
-                found.update(counts_in(place / "stat"))
-
-    def by_figure(self, pid: int, figure: str, seconds: float) -> Callable[[bool], Window]:
-        """measure(away): the increase of a figure in `seconds`."""
-
-        def measure(away: bool) -> Window:
-            self.put(pid, away)
-            with self.counting(pid) as counts:
-                before, began = count_of(figure), time.monotonic()
-                time.sleep(seconds)
-                if not alive(pid):
-                    raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
-                rate = (count_of(figure) - before) / (time.monotonic() - began)
-            if rate <= 0:
-                raise pt.UsageError(
-                    f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
-                )
-            return self.window(pid, away, rate, leaf_tables(pid), counts)
-
-        return measure
+        finally:
+            perf.send_signal(signal.SIGINT)  # then it writes what it has counted
+            perf.wait()
+        with suppress(pt.errors.CaptureError, pt.UsageError):  # ended before it had begun
+            found.update(counts_in(place / "stat"))
 
 
 def counts_in(file: Path) -> dict[str, float]:
@@ -199,9 +151,18 @@ def counts_in(file: Path) -> dict[str, float]:
 
 
 def try_live(
-    pid: int, figure: str, *, near: int, far: int, seconds: float, pairs: int, say: Callable[[str], None]
+    stack: ExitStack,
+    pid: int,
+    figure: str,
+    *,
+    near: int,
+    far: int,
+    seconds: float,
+    pairs: int,
+    say: Callable[[str], None],
 ) -> Trial:
-    """Trial of a process that runs already: its tables alone are moved, and left near its threads.
+    """Trial of a process that runs already: its tables alone are moved, and left near its threads. No other
+    command changes it until the stack ends.
 
     UsageError where its threads run on another node than `near`, or as of `relocate`.
     """
@@ -211,12 +172,34 @@ def try_live(
         raise pt.UsageError(
             f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
         )
-    place = Place(near, far, say)
+    pt.live.hold(stack, pid, "trial")
+    events: tuple[str, ...] = ()
     try:
-        return Trial(near, far, seconds, place.alternately(pairs, place.by_figure(pid, figure, seconds)))
+        events = counted_here()
+    except pt.UsageError as error:
+        say(f"without counters: {error}")
+    windows: list[Window] = []
+    try:
+        for away in pairs * (True, False):
+            relocate(pid, far if away else near, 0)
+            with counting(pid, events) as counts:
+                before, began = count_of(figure), time.monotonic()
+                time.sleep(seconds)
+                if not alive(pid):
+                    raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
+                rate = (count_of(figure) - before) / (time.monotonic() - began)
+            if rate <= 0:
+                raise pt.UsageError(
+                    f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
+                )
+            tables = leaf_tables(pid)
+            by_node = counted(tables.node, tables.pages.shape[1])
+            windows.append(Window(away, rate, *shares(tables, near, far), tuple(by_node.tolist()), counts))
+            say(line_of(windows[-1], near, far))
     finally:
         if alive(pid):
-            place.put(pid, False)
+            relocate(pid, near, 0)
+    return Trial(near, far, seconds, tuple(windows))
 
 
 def begun(command: Sequence[str], how: Mapping[str, Any]) -> "subprocess.Popen[bytes]":

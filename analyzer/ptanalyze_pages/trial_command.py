@@ -191,7 +191,8 @@ def command(
             "a command that prints how much it has done so far, as 'cat done'; for page size add --pages"
         )
     seconds = seconds or 10.0
-    done = try_live(pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
+    with ExitStack() as stack:
+        done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
     ratio, of_each = (each[0], done.slowdown, each[-1]), f", {len(each)} pairs of {seconds:g} s each"
     pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each))

@@ -86,9 +86,9 @@ def areas(program):
 
 
 @contextmanager
-def pages_of(pid, least=0.9, memory=1 << 30):
+def pages_of(pid, least=0.9, memory=1 << 30, changer=""):
     with ExitStack() as stack:
-        yield Blocks(stack, pid, least, memory)
+        yield Blocks(stack, pid, least, memory, changer=changer)
 
 
 def huge_areas(pid):
@@ -209,7 +209,7 @@ def turning(pid):
         os.close(begin)
         return child
     try:
-        with pages_of(pid) as pages, undone(pages):
+        with pages_of(pid, changer="a test") as pages, undone(pages):
             os.write(begin, b"!")
             while True:
                 pages.collapse(pages.all())
@@ -460,7 +460,7 @@ def test_interrupted_it_says_that_pages_are_as_found(program, words, monkeypatch
 
 
 def test_two_signals_undo_as_one(program):
-    with running(program, 1) as one, pages_of(one.pid) as pages:
+    with running(program, 1) as one, pages_of(one.pid, changer="a test") as pages:
         before = [signal.getsignal(number) for number in ENDS]
         with pytest.raises(KeyboardInterrupt), undone(pages):
             pages.collapse(pages.all())

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections import namedtuple
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from native import relocating
 from native.dumping import state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, target, threads
 from needs import needs_root
+from ptanalyze.capture.live.process import RECORDS, hold
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze_host import relocate as front
 from ptanalyze_host.dump import alive
 from ptanalyze_host.node_latency import usable_nodes
+from ptanalyze_host.walk_cost import counted_here
 from ptanalyze_pages import far_tables as trial
 from ptanalyze_pages.trial_command import write
 
@@ -405,6 +408,18 @@ def test_the_command_says_what_it_would_do_does_it_and_proves_it(pt, writer):
     writer.counts()
 
 
+def test_one_command_at_a_time_changes_a_process(pt, writer, monkeypatch):
+    monkeypatch.setattr(trial, "two_nodes", lambda near, far: None)
+    with ExitStack() as stack:
+        hold(stack, writer.pid, "another")
+        for words in (["relocate", "--yes"], ["trial", "--figure-of", "date +%s", "-p"]):
+            refused = pt(*words, writer.pid)
+            assert is_one_line(refused, 2) and "another of PID" in refused.err
+        assert pt("relocate", writer.pid).code == 0
+    assert pt("relocate", writer.pid, "--yes", "--max-pause", 50).code == 0
+    assert not list(RECORDS.glob(f"{writer.pid}-*"))
+
+
 def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():
     ranges = front.Range(0, 4 << 20, 4 << 20, ""), front.Range(8 << 20, 10 << 20, 2 << 20, "file")
     base, node = np.array([0, 2, 8], np.uint64) << np.uint64(20), np.array([0, 1, 1], np.int16)
@@ -474,9 +489,9 @@ def test_counters_are_those_of_the_measured_time_without_such_as_were_shared(tmp
     (tmp_path / "perf").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    place = trial.Place(0, 1, print)
+    events = counted_here()
     (tmp_path / "ready").unlink()  # it has tried whether perf counts
-    with place.counting(os.getpid()) as counts:
+    with trial.counting(os.getpid(), events) as counts:
         assert not counts and wait_for((tmp_path / "ready").exists)
     assert counts == dict.fromkeys(("cycles", "instructions", "dtlb_load_misses.walk_pending"), 1000.0)
 

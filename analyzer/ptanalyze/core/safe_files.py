@@ -188,12 +188,12 @@ def _new_directory(place: Path, final: str) -> tuple[Path, int]:
         directory.mkdir(mode=0o700)
         with suppress(FileNotFoundError):
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if hold(lock, directory):
+            if lock_unfinished(lock, directory):
                 return directory, lock
             os.close(lock)
 
 
-def hold(fd: int, path: Path) -> bool:
+def lock_unfinished(fd: int, path: Path) -> bool:
     """Lock what was made under `path`, so that no cleanup removes it; False: already locked.
 
     Where a file system has no locks, nothing is ever removed.

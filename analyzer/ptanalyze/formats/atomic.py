@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
-from ..core.safe_files import hold, remove_unfinished, unfinished_name
+from ..core.safe_files import lock_unfinished, remove_unfinished, unfinished_name
 
 # Room on disk before a mapped file is written to: a store that finds none is a SIGBUS, not an error.
 
@@ -99,7 +99,7 @@ def _new_file(path: Path) -> tuple[int, Path]:
     while True:
         temporary = path.with_name(unfinished_name(path.name))
         fd = os.open(temporary, flags, 0o600)
-        if hold(fd, temporary):
+        if lock_unfinished(fd, temporary):
             return fd, temporary
         os.close(fd)
 

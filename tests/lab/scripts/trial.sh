@@ -3,6 +3,7 @@ cd /mnt
 mkdir /host
 mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 host /host || exit
 mount -t tmpfs tmp /host/tmp
+mount -t tmpfs run /host/run
 mount -o rbind /sys /host/sys
 mount -o rbind /proc /host/proc
 mount -o rbind /dev /host/dev

@@ -205,16 +205,17 @@ def called(pid: int) -> str:
     return f"PID {pid}" if name is None else f"PID {pid} ({name})"
 
 
-def hold(stack: ExitStack, pid: int, started: str, changer: str) -> None:
-    """Lock a process, so that one command alone changes its pages until the stack ends or we are killed.
+def hold(stack: ExitStack, pid: int, changer: str) -> None:
+    """Lock a process, so that one command alone changes its pages or tables until the stack ends or we are
+    killed.
 
     UsageError where another one does. What it takes for pages as found would be what we made of them.
 
-    started  field START of stat_fields; changer: the command, for people
+    changer  the command, for people
     """
     RECORDS.mkdir(mode=0o700, exist_ok=True)
     forget_ended()
-    path = RECORDS / f"{pid}-{started}.lock"
+    path = RECORDS / f"{pid}-{stat_fields(f'/proc/{pid}')[START]}.lock"
     while True:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         file = stack.enter_context(os.fdopen(number, "r+"))
