@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -214,6 +215,17 @@ static bool is_32_bit(const struct process *process)
 	return is;
 }
 
+#define NOT_BY_ITS_USER "a thread may not be traced by its own user (it is not dumpable, or a security module forbids it)"
+
+/* Whether the kernel keeps its files from its own user, as after setuid() or prctl(PR_SET_DUMPABLE, 0). */
+static bool is_private(const struct process *process)
+{
+	struct stat whole, file;
+
+	return !fstat(process->directory, &whole) && !fstatat(process->directory, "status", &file, 0) &&
+	       file.st_uid != whole.st_uid;
+}
+
 static int yama(void)
 {
 	FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
@@ -267,6 +279,8 @@ static void look_at_threads(struct plan *plan, const struct process *process, co
 		refuse(process, "it has a shadow stack");
 	if (plan->threads > MOST_THREADS)
 		refuse(process, "it has more than 4096 threads");
+	if (!may_trace && plan->threads > 1 && is_private(process))
+		refuse(process, NOT_BY_ITS_USER);
 	if (yama() > (may_trace ? 2 : 0) && plan->threads > 1)
 		refuse(process, "kernel.yama.ptrace_scope keeps its threads from being stopped by a process of its own user; 0 allows it");
 }
@@ -383,7 +397,7 @@ static bool settle(struct tally *tally, const struct process *process, const str
 {
 	static const char *const outcomes[] = {
 		[NO_THREAD_LIST] = "its /proc cannot be read inside it, or it has no descriptor left",
-		[NOT_OURS] = "a thread may not be traced by its own user (it is not dumpable, or a security module forbids it)",
+		[NOT_OURS] = NOT_BY_ITS_USER,
 		[NOT_STOPPING] = "a thread did not stop in time",
 		[FORBIDDEN] = "it has changed",
 		[TOO_MANY] = "it has too many threads",

@@ -266,6 +266,8 @@ def described(planned: Plan, tables: Tables) -> list[str]:
     """What relocation would do: a line each."""
     width = tables.pages.shape[1]
     inside = tables.inside(planned.moved)
+    left = inside.copy()
+    of = pt.errors.plural(len(planned.moved), "range")
     resident = pt.errors.size_in_words(sum(one.resident for one in planned.moved))
     name = " ".join(pt.live.command_line(planned.pid))[:80]
     lines = [
@@ -274,16 +276,19 @@ def described(planned: Plan, tables: Tables) -> list[str]:
         f"leaf tables    {by_node(counted(tables.node, width))}",
         f"data           {by_node(tables.pages.sum(axis=0) * 4096 >> 20)} (MiB, in pages of 4 KiB)",
         f"rebuilt        {inside.sum():,} leaf tables of {resident} "
-        f"in {pt.errors.plural(len(planned.moved), 'range')}: {by_node(counted(tables.node[inside], width))}",
+        f"in {of}: {by_node(counted(tables.node[inside], width))}; "
+        f"the other {(~inside).sum():,} map what is left out",
     ]
     for one in sorted(planned.moved, key=lambda one: one.start - one.end)[:SHOWN]:
-        here = tables.inside([one])
+        here = left & tables.inside([one])  # one table may map parts of two ranges
+        left &= ~here
         lines.append(
             f"  {one.start:x}-{one.end:x}  {pt.errors.size_in_words(one.resident)}, leaf tables "
             f"{by_node(counted(tables.node[here], width))}"
         )
     if len(planned.moved) > SHOWN:
-        lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones")
+        rest = by_node(counted(tables.node[left], width))
+        lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones, leaf tables {rest}")
     return [*lines, *left_out(planned)]
 
 

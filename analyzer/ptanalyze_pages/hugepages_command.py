@@ -151,7 +151,7 @@ def change(
         halves = accessed(blocks.pid, blocks.address, max(round(seconds), 1))[:, chosen]
         chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
         order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"
-    chosen = chosen[:top]
+    chosen = blocks.allowed(chosen[:top])
     words = pt.errors.size_in_words
     yield (
         f"{pt.live.called(blocks.pid)}: {len(blocks.address):,} filled blocks of 2 MiB, "
@@ -163,11 +163,12 @@ def change(
         if len(mine):
             sizes = ", ".join(map(words, (HUGE * len(mine), PAGE * int(blocks.holes[mine].sum()))))
             yield f"{area.start:<14x} {area.name[:20] or 'anonymous':20} {len(mine):,} blocks, {sizes} more"
-    if dry_run:
+    if dry_run or not len(chosen):
         yield from left_and_refused(blocks)
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
-        yield f"nothing was changed; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}"
+        step = f"; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}" if len(chosen) else ""
+        yield f"nothing was changed{step}"
         return
     yield f"if this is killed (kill -9), {undo}"
     try:

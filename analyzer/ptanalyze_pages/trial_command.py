@@ -183,7 +183,12 @@ def command(
         for line in lines_of(measured, running):
             pt.options.echo(line)
         if file is not None:
-            pt.measured.write_calibration(file, trial.record(measured, words))
+            made = trial.record(measured, words)
+            pt.measured.write_calibration(file, made)
+            try:
+                made.must_fit(True)
+            except pt.UsageError as error:
+                say(f"{file}: written, but whatif and predict will refuse it: {error}")
         return
     if pid is None or figure is None:
         raise pt.UsageError(
@@ -267,7 +272,7 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         lines += [
             f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
             f"{pt.errors.size_in_words(blocks.most_added)} added",
-            *left_and_refused(blocks),
+            *left_and_refused(blocks, ", all turns"),
         ]
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
@@ -281,16 +286,13 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     return lines
 
 
-def left_and_refused(blocks: Blocks) -> list[str]:
+def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after a bound on what a thread of the process waited (ADR 43)."""
     wait = f"longest wait   {1000 * blocks.longest:.1f} ms at most: the longest call"
     return [
         *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
         *(f"left alone     {count:,} blocks: {why}" for why, count in blocks.left.most_common()),
-        *(
-            f"refused        {count:,} blocks, all turns: {why}"
-            for why, count in blocks.refused.most_common()
-        ),
+        *(f"refused        {count:,} blocks{turns}: {why}" for why, count in blocks.refused.most_common()),
     ]
 
 

@@ -305,7 +305,7 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     said = (run.share / "trial.errors").read_text()
     assert (run.share / "trial.status").read_text() == "0\n", said
     windows = re.findall(
-        r"tables (far |near): .*\((\S+)% of entries on node 1\); data (\S+)% on node 0", said
+        r"tables (far |near): .*\((\S+) % of entries on node 1\); data (\S+) % on node 0", said
     )
     assert [where for where, *_ in windows] == ["far ", "near"] * 3
     for where, tables, data in windows:

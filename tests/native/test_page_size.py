@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,6 +149,23 @@ def test_holes_take_no_more_than_the_bound(areas):
         assert pages.refused == {"beyond --memory": 2}
         assert rss(areas.pid) <= before + 2 * HUGE + (1 << 20)
         pages.restore()
+
+
+@pytest.mark.parametrize(("memory", "made"), [("4M", 8), ("2M", 6), ("0", 4)])
+def test_a_plan_keeps_to_the_bound_as_what_is_done_does(areas, capsys, memory, made):
+    words = ["hugepages", str(areas.pid), "--least", "40", "--memory", memory]
+    for more, said in (([], f"would make {made} huge"), (["--yes"], f"made huge      {made} blocks")):
+        assert run([*words, *more]) == 0
+        assert said in (told := capsys.readouterr().out)
+        assert (f"{8 - made} blocks: beyond --memory" in told) == (made < 8)
+    assert run(["hugepages", str(areas.pid), "--undo"]) == 0
+
+
+def test_a_plan_of_nothing_has_no_next_step(areas, monkeypatch, capsys):
+    monkeypatch.setattr(Blocks, "allowed", lambda self, part: part[:0])
+    for more in ([], ["--yes"]):
+        assert run(["hugepages", str(areas.pid), *more]) == 0
+        assert capsys.readouterr().out.endswith("nothing was changed\n")
 
 
 def test_nothing_is_collapsed_without_free_memory(areas, monkeypatch):
@@ -682,6 +701,28 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     assert f"load {done.load:.1f} on" in str(lines_of(done))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert "--pairs" in lines_of(done)[-1]
+
+
+@pytest.mark.parametrize(
+    ("huge", "share", "why"),
+    [
+        ([1.2] * 6, (0.0, 0.9), ""),
+        ([1.01] * 6, (0.0, 0.9), "too little"),
+        ([1.2, 0.9, 1.2] * 2, (0.0, 0.9), "--time"),
+        ([1.2] * 6, (0.7, 0.9), "as found"),
+        ([1.2] * 6, (0.0, 0.2), "fragmented"),
+    ],
+)
+def test_a_file_that_whatif_would_refuse_is_said_to_be_one(tmp_path, monkeypatch, capsys, huge, share, why):
+    done = Measured("x", made=[4], seconds=1.0, share=dict(zip(("found", "huge"), share, strict=True)))
+    done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
+    done.rates["huge"] = huge
+    done.blocks = SimpleNamespace(address=[1], most_added=0, longest=0, left=Counter(), refused=Counter())
+    monkeypatch.setattr(engine, "try_pages", lambda *_: done)
+    file = tmp_path / "app.toml"
+    assert run(["trial", "--pages", "-p", str(os.getppid()), "-o", str(file)]) == 0 and file.exists()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == bool(why) and why in "".join(said)
 
 
 @pytest.mark.parametrize("seconds", [(2.41, 2.01, 2.3), (2.01, 2.41, 2.3), (2.3, 2.4, 2.15)])

@@ -230,8 +230,9 @@ def test_what_is_refused_is_named_and_left_alone(program, mode):
     with target(program, mode) as one:
         ready = state if mode == "stopped" else lambda pid: relocate(pid, "--yes")[0].returncode
         assert wait_for(lambda: ready(one.pid) in ("T", 2))
-        done, _ = relocate(one.pid, "--yes")
-        assert done.returncode == 2 and REFUSED[mode] in done.stderr and done.stderr.count("\n") == 1
+        for options in ((), ("--yes",)):
+            done, _ = relocate(one.pid, *options)
+            assert done.returncode == 2 and REFUSED[mode] in done.stderr and done.stderr.count("\n") == 1
         assert one.process.poll() is None
 
 
@@ -418,6 +419,25 @@ def test_one_command_at_a_time_changes_a_process(pt, writer, monkeypatch):
         assert pt("relocate", writer.pid).code == 0
     assert pt("relocate", writer.pid, "--yes", "--max-pause", 50).code == 0
     assert not list(RECORDS.glob(f"{writer.pid}-*"))
+
+
+def test_each_table_is_counted_once_whatever_parts_ranges_have_of_it():
+    """The first 12 ranges have a line each, the smaller ones one together."""
+    chance = random.Random(7)
+    for count in (2, 12, 20):
+        at = sorted(chance.sample(range(1, 400), 2 * count))
+        ranges = [front.Range(a << 18, b << 18, 4096, "") for a, b in zip(at[::2], at[1::2], strict=True)]
+        base = np.arange(0, 101, dtype=np.uint64) << np.uint64(21)
+        tables = front.Tables(base, base.astype(int), base.astype(int) % 2, np.zeros((101, 3), np.int64))
+        lines = front.described(front.Plan(1, 0, 1, tuple(ranges)), tables)
+        planned, other = (
+            int(word)
+            for word in re.findall(r"(\d+) leaf tables|other (\d+)", lines[3])
+            for word in word
+            if word
+        )
+        each = [sum(map(int, re.findall(r"(\d+) on node", line))) for line in lines[4:]]
+        assert sum(each) == planned == 101 - other
 
 
 def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():

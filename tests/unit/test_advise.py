@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -30,6 +31,7 @@ from ptanalyze.analysis.verdict import (
     workload,
 )
 from ptanalyze.analysis.whatif import replay_scenario
+from ptanalyze.cli.replay_options import to_try
 from ptanalyze.core.columns import message, messages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
@@ -395,6 +397,7 @@ def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(
     about = Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
     found = verdict([base], about, [huge])
     assert [note.code for note in found.notes] == ["forbidden"] * said and found.of_page_size is said
+    assert to_try(SimpleNamespace(has_snapshot=False), found) == (None if said or nodes > 1 else "PID")
     assert (PAGES in {part.kind for part in found.parts}) is not said
     judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
     assert found.limit.code == judged[said]

@@ -317,6 +317,11 @@ class Verdict(NamedTuple):
         return self.kind == PAGES or not HUGE_UNKNOWN.isdisjoint(note.code for note in self.notes)
 
     @property
+    def barred(self) -> bool:
+        """Whether the program forbids huge pages for nearly all memory that could have them."""
+        return any(note.numbers.get("left", 1) < FORBIDDEN_MUCH for note in self.notes)
+
+    @property
     def answer(self) -> str:
         """The best of what was asked for, in a sentence; on one node first that nothing can be remote."""
         first = next(iter(self.answers), None)
@@ -466,7 +471,7 @@ def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
     if not barred or barred < FORBIDDEN_MUCH * (barred + made):
         return []
     call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
-    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
+    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call, left=made / (barred + made))]
 
 
 def limit_of(

@@ -14,10 +14,10 @@ from .replay_options import (
     question,
     question_options,
     replay_options,
-    runs_still,
     setup_from,
     sizes_of,
     sizes_option,
+    to_try,
 )
 
 
@@ -61,7 +61,7 @@ def command(
         advised = advise(opened, setup, **question(memory, horizon, names))
         curve = sizes_of(sizes, opened, (), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)
-    trial = runs_still(opened, advised.verdict)
+    trial = to_try(opened, advised.verdict)
     steps = further(capture, advised.base, bool(options["calibration"] or opened.pages), True, trial)
     output.emit(
         "advise",

@@ -253,14 +253,18 @@ def sizes_of(
     return size_curve(capture, policies, setup, times)
 
 
-def runs_still(capture: Capture, verdict: Verdict | None) -> int | None:
-    """PID whose page size is the answer, or may be, and can be changed; None: it has ended, or cannot."""
+def to_try(capture: Capture, verdict: Verdict | None) -> int | str | None:
+    """PID whose page size is the answer, or may be; "PID" if it has ended and the machine has one node, where
+    nothing else is asked. None: another question, or it cannot be changed."""
+    from ..analysis.verdict import one_node
     from ..capture.live import keeps_page_size, still_runs
 
-    if verdict is None or not verdict.of_page_size or not capture.has_snapshot:
+    if verdict is None or verdict.barred:
         return None
-    pid = still_runs(capture.snapshot.facts)
-    return None if pid is None or keeps_page_size(pid) else pid
+    runs = still_runs(capture.snapshot.facts) if capture.has_snapshot else None
+    if runs is None or not verdict.of_page_size:
+        return "PID" if one_node(verdict.base) else None
+    return None if keeps_page_size(runs) else runs
 
 
 def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Callable[[], DataFrame]]:

@@ -16,11 +16,11 @@ from .replay_options import (
     plots_of,
     policy_option,
     replay_options,
-    runs_still,
     set_option,
     setup_from,
     sizes_of,
     sizes_option,
+    to_try,
 )
 
 
@@ -66,7 +66,7 @@ def command(
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
         curve = sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
-    trial = runs_still(opened, replayed.verdict)
+    trial = to_try(opened, replayed.verdict)
     steps = further(capture, results[0], bool(options["calibration"] or opened.pages), False, trial)
     named = zip(results, labels(results), strict=True)
     output.emit(

@@ -241,17 +241,17 @@ def count_walks(nested: bool) -> dict[str, str]:
 
 
 def further(
-    capture: str | None, base: Result, calibrated: bool, ranked: bool = False, pid: int | None = None
+    capture: str | None, base: Result, calibrated: bool, ranked: bool = False, pid: int | str | None = None
 ) -> Section:
     """What to type next.
 
     base    the baseline's Result; ranked: after advise
-    pid     of a process whose page size is the answer, or may be, and can be changed
+    pid     of a process whose page size is to be tried
     """
     named = f" {shlex.quote(capture)}" if capture else ""
     this, steps = program(), {"full": "the same with --full"}
-    if not calibrated and (pid is not None or one_node(base)):
-        steps["pages"] = f"{as_root()} trial --pages -p {pid or 'PID'}"
+    if pid is not None and not calibrated:
+        steps["pages"] = f"{as_root()} trial --pages -p {pid}"
     if one_node(base):
         steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
     if not ranked:
