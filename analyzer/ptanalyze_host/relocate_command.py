@@ -47,6 +47,8 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     from . import relocate
 
+    if {"--yes", "--dry-run"} <= set(click.get_current_context().meta["typed"]):
+        raise pt.UsageError("relocate: give --yes or --dry-run, not both")
     pt.live.check_process(Path("/proc") / str(pid), pid)
     planned = relocate.plan(pid, to)
     relocate.refuse_full_group(pid)

@@ -254,9 +254,11 @@ def test_files_of_the_command_line_are_the_tables_of_the_api(pt, tmp_path, made)
     assert [{name: row[name] for name in same} for row in rows] == expected
 
 
-def test_the_last_of_two_forms_counts(pt):
-    assert json.loads(pt("policies", "--csv", "--json").out)["what"] == "policies"
-    assert pt("policies", "--json", "--csv").out == pt("policies", "--csv").out
+@pytest.mark.parametrize(
+    "words", ["policies --csv --json", "info --json --csv", "relocate 1 --yes --dry-run"]
+)
+def test_two_forms_or_two_ways_at_once_are_refused(pt, words):
+    assert is_one_line(pt(*words.split()), 2)
 
 
 # `--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it.

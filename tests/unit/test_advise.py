@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -31,7 +30,6 @@ from ptanalyze.analysis.verdict import (
     workload,
 )
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.cli.replay_options import to_try
 from ptanalyze.core.columns import message, messages
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
@@ -396,8 +394,8 @@ def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(
     huge = replace(thp, speedup=none, facts={"regions_forbidden": barred, "regions_promoted": made})
     about = Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
     found = verdict([base], about, [huge])
-    assert [note.code for note in found.notes] == ["forbidden"] * said and found.of_page_size is said
-    assert to_try(SimpleNamespace(has_snapshot=False), found) == (None if said or nodes > 1 else "PID")
+    assert [note.code for note in found.notes] == ["forbidden"] * said
+    assert found.of_page_size is (nodes == 1 and not said)
     assert (PAGES in {part.kind for part in found.parts}) is not said
     judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
     assert found.limit.code == judged[said]

@@ -313,13 +313,10 @@ class Verdict(NamedTuple):
 
     @property
     def of_page_size(self) -> bool:
-        """Whether page size limits the run, or what huge pages give is not known."""
-        return self.kind == PAGES or not HUGE_UNKNOWN.isdisjoint(note.code for note in self.notes)
-
-    @property
-    def barred(self) -> bool:
-        """Whether the program forbids huge pages for nearly all memory that could have them."""
-        return any(note.numbers.get("left", 1) < FORBIDDEN_MUCH for note in self.notes)
+        """Whether page size limits the run, or a trial may tell: not of memory kept small by the program."""
+        codes = {note.code for note in self.notes}
+        unknown = one_node(self.base) or not HUGE_UNKNOWN.isdisjoint(codes)
+        return self.kind == PAGES or (unknown and "forbidden" not in codes)
 
     @property
     def answer(self) -> str:
@@ -471,7 +468,7 @@ def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
     if not barred or barred < FORBIDDEN_MUCH * (barred + made):
         return []
     call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
-    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call, left=made / (barred + made))]
+    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
 
 
 def limit_of(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..core.columns import Section
     from ..formats.capture import Capture
 
-
 C = TypeVar("C", bound=Callable[..., Any])
 Offer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
@@ -280,6 +279,8 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[C], C]:
     def add(command: C) -> C:
         @wraps(command)
         def collected(*arguments: Any, **given: Any) -> Any:
+            if {"--json", "--csv"} <= set(click.get_current_context().meta["typed"]):
+                raise UsageError("give --json or --csv, not both; -o FILE.csv writes the other one beside")
             form = given.pop("form") or "table"
             asked = {name: given.pop(name) for name in ("table_file", "plot", "plot_kind") if name in given}
             if asked.get("plot"):

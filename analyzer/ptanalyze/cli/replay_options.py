@@ -254,15 +254,14 @@ def sizes_of(
 
 
 def to_try(capture: Capture, verdict: Verdict | None) -> int | str | None:
-    """PID whose page size is the answer, or may be; "PID" if it has ended and the machine has one node, where
-    nothing else is asked. None: another question, or it cannot be changed."""
+    """PID whose page size is the answer, or may be; "PID" on one node if it has ended; None: try none."""
     from ..analysis.verdict import one_node
     from ..capture.live import keeps_page_size, still_runs
 
-    if verdict is None or verdict.barred:
+    if verdict is None or not verdict.of_page_size:
         return None
     runs = still_runs(capture.snapshot.facts) if capture.has_snapshot else None
-    if runs is None or not verdict.of_page_size:
+    if runs is None:
         return "PID" if one_node(verdict.base) else None
     return None if keeps_page_size(runs) else runs
 

@@ -50,7 +50,6 @@ def print_json(what: str, value: object, refused: Mapping[str, str], **about: st
     and infinities null."""
     json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
-    sys.stdout.flush()
 
 
 def print_view(sections: Iterable[Section]) -> None:

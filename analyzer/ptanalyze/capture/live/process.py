@@ -206,12 +206,9 @@ def called(pid: int) -> str:
 
 
 def hold(stack: ExitStack, pid: int, changer: str) -> None:
-    """Lock a process, so that one command alone changes its pages or tables until the stack ends or we are
-    killed.
+    """Lock a process, so that `changer` alone changes its pages or tables until the stack ends or we do.
 
-    UsageError where another one does. What it takes for pages as found would be what we made of them.
-
-    changer  the command, for people
+    UsageError where another command does. What it takes for pages as found would be what we made of them.
     """
     RECORDS.mkdir(mode=0o700, exist_ok=True)
     forget_ended()
