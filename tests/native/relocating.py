@@ -1,15 +1,11 @@
-"""Leaf tables moved by tools that are killed: python -m native.relocating KILLS, in tests/."""
+"""Leaf tables moved by tools that are killed."""
 
 import json
 import os
-import random
 import re
 import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from native.dumping import PROGRAMS, REPOSITORY, make, wait_for
 
@@ -117,40 +113,3 @@ def relocate(pid, *options, die_at=0, gap=0, refusals=0):
 def as_before(pid, before):
     """Whether its areas and threads are, soon: what the tool began ends without it."""
     return wait_for(lambda: (areas(pid), threads(pid)) == before, 10)
-
-
-# A campaign outside the suite.
-
-
-LATEST = 0.05  # seconds
-
-
-def killed_at_random(one, times, chance):
-    """Tools killed -9 at any time up to LATEST; how many met the memory away."""
-    before, away = (areas(one.pid), threads(one.pid)), 0
-    largest = max(before[0], key=lambda start: int(before[0][start][0].split()[0].split("-")[1], 16) - start)
-    for k in range(times):
-        command = [TESTED, "--yes", str(one.pid)]
-        gap = {"PT_GAP": str(chance.choice((0, 20000)))}
-        tool = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | gap
-        )
-        time.sleep(chance.uniform(0, LATEST))
-        tool.kill()
-        away += f"{largest:x}-" not in Path(f"/proc/{one.pid}/maps").read_text()
-        tool.wait()
-        assert as_before(one.pid, before), k
-        if k % 25 == 24:
-            one.counts()
-    return away
-
-
-def main(kills):
-    with TemporaryDirectory() as place, target(build(Path(place)), "write", 256, 4) as one:
-        one.counts()
-        away = killed_at_random(one, kills, random.Random(1))
-        print(f"{kills} kills at random, memory away at {away}; {one.counts():,} increments kept", flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -65,7 +65,8 @@ def print_view(sections: Iterable[Section]) -> None:
             out.print(printable(section.title), style="bold")
         for line in section.lines:
             whole = piped or (not isinstance(line, str) and bool(line.no_wrap))
-            out.print(one_line(line), soft_wrap=whole)
+            safe = printable(str(line))  # a Text that was not loses its styles
+            out.print(line if str(line) == safe else safe, soft_wrap=whole)
 
 
 def listing(rows: Mapping[str, Cell], title: str | None = None) -> Padding:
@@ -198,12 +199,6 @@ def percent(share: float | None) -> str:
 
 def shown(value: Cell) -> str:
     return printable(value) if isinstance(value, str) else number(value)
-
-
-def one_line(line: str | Text) -> str | Text:
-    """The line, printable; a Text that was not loses its styles."""
-    plain = line if isinstance(line, str) else line.plain
-    return line if (safe := printable(plain)) == plain else safe
 
 
 def number(value: float | None) -> str:
