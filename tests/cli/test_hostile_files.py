@@ -228,8 +228,8 @@ def test_room_is_there_before_a_map_is_written_to(tmp_path):
     with small_disk(tmp_path / "disk", 8 * PAGE) as disk, (disk / "file").open("x+b") as file:
         with pytest.raises(OSError, match="No space left"):
             map_new(file, "<u8", (9, 512))
-        assert map_new(file, "<u8", (2, 512), PAGE).sum() == 0
-        assert os.fstat(file.fileno()).st_blocks * 512 >= 3 * PAGE
+        assert map_new(file, "<u8", (2, 512)).sum() == 0
+        assert os.fstat(file.fileno()).st_blocks * 512 >= 2 * PAGE
 
 
 # Whoever reads our output may stop early: `ptanalyze ... | head` is no error, and says nothing.

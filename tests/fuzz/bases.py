@@ -102,7 +102,8 @@ def trace_into(path, touched, roi=False, stripped=()):
 def process(out, levels=4, roi=False, traced=True):
     snapshot = build_snapshot(pages(), levels=levels, nodes=2, table_nodes=(0, 1, 1))
     with new_capture(out) as inside:
-        write_snapshot(inside, replace(snapshot, facts=dict(FACTS)), maps=MAPS)
+        write_snapshot(inside, replace(snapshot, facts=dict(FACTS)))
+        (inside / "maps").write_bytes(MAPS)
         if traced:
             trace_into(inside / "trace.ptt", TOUCHED, roi)
             (inside / "record.json").write_text(json.dumps({"command": "x", "n": 3}))
@@ -129,7 +130,8 @@ def vm(out, encoding="kvm", levels=4):
     facts = {"pid": 9, "comm": "qemu", "method": "bpf"}
     host = HostDump(snapshot.host, snapshot.topology, slots, vcpus, roots, facts)
     with new_capture(out) as inside:
-        write_snapshot(inside, snapshot, maps=MAPS)
+        write_snapshot(inside, snapshot)
+        (inside / "maps").write_bytes(MAPS)
         write_vm(inside, host)
         trace_into(inside / "trace.ptt", TOUCHED[:7])
         seal(inside, "vm", {})
@@ -139,7 +141,8 @@ def vm(out, encoding="kvm", levels=4):
         (inside / "maps").write_bytes(MAPS)
         seal(inside, "vm-host", {})
     with new_capture(f"{out}-guest") as inside:
-        write_snapshot(inside, replace(snapshot, host=None, facts=dict(FACTS)), maps=MAPS)
+        write_snapshot(inside, replace(snapshot, host=None, facts=dict(FACTS)))
+        (inside / "maps").write_bytes(MAPS)
         trace_into(inside / "trace.ptt", TOUCHED[:7])
         seal(inside, "process", {})
 

@@ -36,7 +36,6 @@ ADDRESS = np.uint64((1 << 52) - (1 << 12))
 TRACKING = np.uint64(3 << 52)
 MMU_PRESENT, HUGE = np.uint64(1 << 11), np.uint64(1 << 7)
 SAME = ADDRESS | TRACKING | MMU_PRESENT | HUGE
-MEMORY_TYPE = np.uint64(7 << 3)
 WRITE_BACK, WRITE_THROUGH, UNCACHED = (np.uint64(kind << 3) for kind in (6, 4, 0))
 IGNORE_PAT = np.uint64(1 << 6)
 PWT, PCD, NX = (np.uint64(1 << bit) for bit in (3, 4, 63))

@@ -90,20 +90,6 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
     assert said == (layers == "both")
 
 
-@pytest.mark.parametrize(
-    "vma",
-    [
-        (GIB, GIB + REGION, "/lib/libc.so"),
-        (GIB, GIB + REGION, "[vdso]"),
-        (GIB, GIB + REGION - PAGE, ""),
-        (GIB + PAGE, GIB + REGION, ""),
-        (GIB, GIB + REGION, "", True),
-    ],
-)
-def test_files_parts_of_a_region_and_the_tracer_keep_their_small_pages(vma):
-    assert ask(full(1, vma=vma), "thp")[-1].facts["regions_promoted"] == 0
-
-
 def test_the_heap_and_memory_with_a_name_of_its_own_are_anonymous_and_what_is_shared_is_not():
     for name in ("[heap]", "[anon:glibc: malloc]", "[stack]"):
         assert ask(full(1, vma=(GIB, GIB + REGION, name)), "thp")[-1].facts["regions_promoted"] == 1

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from analyzer.bench.rivals import LAW, ONE, alam, basu, gandhi, line, lines, mosmodel, pooled, rivals
 from hypothesis import given, settings
@@ -428,11 +427,6 @@ def test_walk_cycles_that_are_not_counted_are_not_zero():
     assert Run(seconds=3.0).length == 3 and Run(10.0, seconds=3.0).length == 10
     assert Run(10.0).walk is None and Run(10.0, 3.0).walk is None
     assert Run(10.0, 3.0, 0.0).walk == 3.0
-
-
-def test_a_run_with_an_unknown_field_is_no_run():
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"cycles": 1.0, "walking": 2.0}, Run)
 
 
 # Rival models of run time: closed forms, and the table that puts them beside the law.

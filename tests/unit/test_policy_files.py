@@ -340,19 +340,6 @@ def test_each_policy_is_in_the_file_of_its_name():
         assert policies.find(name).name == name
 
 
-def test_a_policy_is_imported_when_its_name_is_looked_up():
-    code = "import sys; from ptanalyze import policies; policies.{}; print(*sys.modules)"
-    nothing, hydra = (modules(code.format(call)) for call in ("names()", "find('hydra')"))
-    assert not {"numba", "ptanalyze.policies.contract", "ptanalyze.policies.hydra"} & nothing
-    assert "ptanalyze.policies.hydra" in hydra
-    assert not {"ptanalyze.policies.mitosis", "ptanalyze.policies.thp"} & hydra
-
-
-def modules(code):
-    """Names that another process prints."""
-    return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
-
-
 # A policy's name in tables, sentences and plots: with the settings that are not the defaults.
 
 

@@ -37,7 +37,6 @@ from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import copy_private, damaged_files, new_capture, read_manifest, seal
 from ptanalyze.formats.trace import INDEX
-from ptanalyze_papers.bench import bench
 
 # What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
 
@@ -99,13 +98,6 @@ def test_an_unfinished_name_cannot_be_guessed_and_goes_when_the_block_fails(tmp_
             names |= set(os.listdir(tmp_path))
             raise ZeroDivisionError
     assert len(names) == 2 and all(NAME.fullmatch(name) for name in names) and not os.listdir(tmp_path)
-
-
-def test_a_written_file_is_whole_and_private(tmp_path):
-    with atomic_write(tmp_path / "out") as file:
-        file.write(b"new")
-    assert (tmp_path / "out").read_bytes() == b"new" and os.listdir(tmp_path) == ["out"]
-    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o600
 
 
 def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
@@ -244,22 +236,6 @@ def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkey
         with make(tmp_path):
             remove_unfinished(tmp_path)
             assert len(os.listdir(tmp_path)) == 1
-
-
-def test_what_a_killed_validation_left_is_gone_when_the_next_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    child = os.fork()
-    if not child:
-        with bench(quick=True) as made:
-            made.capture(size=2 << 20, nodes=1, accesses=1)
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert any(tmp_path.rglob("gpt.entries"))
-    with bench(quick=True) as made:
-        assert [*made.directory.iterdir()] == [] and not any(tmp_path.rglob("gpt.entries"))
-        made.clear()
-        assert made.directory.is_dir()
-    assert [*tmp_path.iterdir()] == []
 
 
 # Data derived from a capture are kept in the user's cache, and nowhere else.

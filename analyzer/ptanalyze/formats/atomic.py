@@ -20,14 +20,13 @@ from ..core.safe_files import lock_unfinished, remove_unfinished, unfinished_nam
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def map_new(file: IO[bytes], dtype: str | type, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
-    """A writable map, all zero, of `shape` from byte `offset` on of a new file, whose blocks are allocated.
+def map_new(file: IO[bytes], dtype: str | type, shape: tuple[int, ...]) -> np.ndarray:
+    """A writable map, all zero, of `shape` of a new file, whose blocks are allocated.
 
     OSError (ENOSPC, EDQUOT, EFBIG) if there is no room. posix_fallocate(3).
     """
-    size = offset + prod(shape) * np.dtype(dtype).itemsize
-    os.posix_fallocate(file.fileno(), 0, size)
-    return np.memmap(file, dtype, "r+", offset, shape)
+    os.posix_fallocate(file.fileno(), 0, prod(shape) * np.dtype(dtype).itemsize)
+    return np.memmap(file, dtype, "r+", shape=shape)
 
 
 @contextmanager

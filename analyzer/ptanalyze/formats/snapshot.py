@@ -418,19 +418,14 @@ def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
     tree.flags[none & (tree.parent != NO_PARENT)] |= EMULATOR
 
 
-def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot, maps: bytes | None = None) -> None:
-    """Write `snapshot` into the existing `directory`, snapshot.json last.
-
-    maps  bytes of /proc/PID/maps, else made from snapshot.vmas
-    """
+def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot) -> None:
+    """Write `snapshot` into the existing `directory`, snapshot.json last."""
     directory = Path(directory)
     write_tree(directory, "gpt", snapshot.guest)
     if snapshot.host is not None:
         write_tree(directory, "ept", snapshot.host)
-    if maps is None:
-        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode()
     with atomic_write(directory / "maps") as out:
-        out.write(maps)
+        out.write(format_maps(snapshot.vmas, snapshot.vma_names).encode())
     write_json(directory, snapshot)
 
 
