@@ -40,7 +40,7 @@ LIMITS = {
     "satellites: names of the core": 65,
     "satellites: names of the core, and members of its namespaces": 320,
     "tests: files": 156,
-    "tests: lines": 39_050,
+    "tests: lines": 39_000,
     "whatif: calls into another file": 1_310,
     "whatif: files executed": 54,
     "whatif: functions executed": 920,
