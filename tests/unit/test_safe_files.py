@@ -372,10 +372,11 @@ def test_two_openings_of_a_packed_file_have_each_their_place(packed):
         assert first == other.read(8) == (packed[1] / "trace.ptt").read_bytes()[:8] and one.tell() == 8
 
 
-@pytest.mark.parametrize("harm", ["cut", "foreign", "flipped", "large", "link"])
+@pytest.mark.parametrize("harm", ["cut", "foreign", "flipped", "longer", "large", "link"])
 def test_a_packed_file_that_is_damaged_or_too_large_is_refused_in_one_line(packed, monkeypatch, harm):
     path = packed[0] / "trace.ptt.xz"
-    content = bytearray(path.read_bytes())
+    whole = path.read_bytes()
+    content = bytearray(whole)
     if harm == "large":
         monkeypatch.setattr(safe_files, "MOST_UNPACKED", 1 << 12)
     elif harm == "link":
@@ -383,8 +384,10 @@ def test_a_packed_file_that_is_damaged_or_too_large_is_refused_in_one_line(packe
         path.symlink_to(packed[1] / "trace.ptt")
     else:
         content[len(content) // 2] ^= 1
-        path.write_bytes({"cut": content[:-40], "foreign": b"no xz", "flipped": content}[harm])
-    safe_files._unpacked.cache_clear()
+        path.write_bytes(
+            {"cut": content[:-40], "foreign": b"no xz", "longer": whole + b"x", "flipped": content}[harm]
+        )
+    safe_files._unpacking.cache_clear()
     with pytest.raises(CaptureError, match=r"(trace\.ptt|gpt\.entries)\.xz"):
         _ = load(packed[0]).trace
 

@@ -47,12 +47,15 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
       ptanalyze check app && ptanalyze whatif app
     """
     from dataclasses import asdict
+    from importlib import import_module
 
+    opened = open_or_default(capture)
+    if opened.has_trace and not quick:
+        import_module("ptanalyze.kernels.trace_codec")  # Numba, while files are unpacked
     from ..capture.check import check_capture, exit_code
     from ..capture.check.vm import check_live
     from ..core.columns import Section, described, table_of
 
-    opened = open_or_default(capture)
     checks = [*check_capture(opened, quick=quick), *(check_live(opened.vm, live) if live else ())]
 
     def table() -> DataFrame:

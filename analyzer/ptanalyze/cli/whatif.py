@@ -54,13 +54,13 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
       ptanalyze whatif app --stands-for 200G
     """
+    opened = capture_of(capture)  # unpacked while the rest is imported
     from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
     from ..show.terminal import progress_bar
     from ..show.whatif import further, labels, view
 
     with progress_bar() as progress:
-        opened = capture_of(capture)
         setup = setup_from(options, opened, progress)
         policies = configured(names, settings, opened)
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)

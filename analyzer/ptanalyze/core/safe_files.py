@@ -11,11 +11,13 @@ import tempfile
 import tomllib
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BufferedReader, FileIO
 from os import PathLike
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,26 +47,43 @@ def open_inside(path: str | PathLike[str]) -> BufferedReader:
     except FileNotFoundError:
         if not os.path.exists(packed := f"{path}{PACKED}"):
             raise
-        held = _unpacked(packed, os.stat(packed).st_mtime_ns)
+        held = _unpacking(packed, os.stat(packed).st_mtime_ns).result()
         fd = os.open(f"/proc/self/fd/{held.fileno()}", os.O_RDONLY | os.O_CLOEXEC)  # with a place of its own
     return open(path, "rb", opener=lambda *_: fd)  # by its name, which a memory map of it keeps
 
 
-@lru_cache(maxsize=4)
-def _unpacked(packed: str, _: int) -> FileIO:
+def unpack_ahead(*paths: Path) -> None:
+    """Begin to unpack those that are only there as FILE.xz: on another CPU than the one that imports."""
+    for path in paths:
+        if not os.path.exists(path) and os.path.exists(packed := f"{path}{PACKED}"):
+            _unpacking(packed, os.stat(packed).st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _unpacking(packed: str, _: int) -> "Future[FileIO]":
     """The bytes that a file packed by xz holds; a command opens each of its files several times."""
+    held = Future[FileIO]()
+    Thread(target=_unpack, args=(packed, held), daemon=True).start()  # no end of the process waits for it
+    return held
+
+
+def _unpack(packed: str, held: "Future[FileIO]") -> None:
     import lzma
 
     try:
-        with open(packed, "rb", opener=lambda *_: _open(packed)) as file, lzma.open(file) as source:
-            content = source.read(MOST_UNPACKED + 1)
-    except (lzma.LZMAError, EOFError) as error:
-        raise CaptureError(packed, "contents", "damaged", str(error)) from None
-    if len(content) > MOST_UNPACKED:
-        raise CaptureError(packed, "bytes", f"over {MOST_UNPACKED:,}", "unpack it first: unxz")
-    held = os.fdopen(os.memfd_create(packed[-200:], os.MFD_CLOEXEC), "w+b", 0)
-    held.write(content)
-    return held
+        with open(packed, "rb", opener=lambda *_: _open(packed)) as file:
+            stream = lzma.LZMADecompressor()
+            content = stream.decompress(file.read(MOST_UNPACKED), MOST_UNPACKED + 1)
+        if len(content) > MOST_UNPACKED:
+            raise CaptureError(packed, "bytes", f"over {MOST_UNPACKED:,}", "unpack it first: unxz")
+        if not stream.eof or stream.unused_data:
+            raise lzma.LZMAError("ends early, or more follows")
+        memory = os.fdopen(os.memfd_create(packed[-200:], os.MFD_CLOEXEC), "w+b", 0)
+        memory.write(content)
+        held.set_result(memory)
+    except BaseException as error:
+        damaged = CaptureError(packed, "contents", "damaged", str(error))
+        held.set_exception(damaged if isinstance(error, lzma.LZMAError) else error)
 
 
 def _open(path: str | PathLike[str]) -> int:

@@ -18,7 +18,7 @@ from ..core.errors import (
     meant,
     printable,
 )
-from ..core.safe_files import own_directory, read_inside, user_cache
+from ..core.safe_files import own_directory, read_inside, unpack_ahead, user_cache
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import Trace
 from .heat import FILE as HEAT
@@ -29,7 +29,7 @@ from .snapshot import HostDump, read_snapshot, read_vm
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
 SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
-TABLES = "gpt.tables"
+TABLES, ENTRIES = "gpt.tables", "gpt.entries"
 NESTED = "ept.tables"
 VM = "vm.json"
 PROCESS = re.compile(r"pid-([1-9]\d{0,9})", re.ASCII)  # a capture inside a capture: of another process
@@ -216,6 +216,7 @@ def open_capture(directory: PathLike) -> Capture:
     """
     asked, samples = Path(directory), bundled_samples()
     if asked.is_dir():
+        unpack_ahead(asked / ENTRIES, asked / TRACE)
         return Capture(asked, read_manifest(asked))
     if str(directory) in samples:
         return open_capture(samples[str(directory)])

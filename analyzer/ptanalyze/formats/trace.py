@@ -192,11 +192,8 @@ def find_frames(data: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray, int
     """(frames, offsets, end of the last whole frame) before `end`, found piece by piece."""
     from ..kernels import trace_codec
 
-    at, frames, offsets = (
-        HEADER_BYTES,
-        [np.empty((0, FRAME_BYTES), np.uint8)],
-        [np.empty(0, np.int64)],
-    )
+    at, frames = HEADER_BYTES, [np.empty((0, FRAME_BYTES), np.uint8)]
+    offsets = [np.empty(0, np.int64)]
     while at < end:
         for stop in (min(at + PIECE, end), end):  # a frame may be longer than a piece, where it is damaged
             n, _ = trace_codec.scan_frames(data, at, stop, frames[0], offsets[0])

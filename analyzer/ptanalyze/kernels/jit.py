@@ -322,18 +322,17 @@ EACH = 1.5  # CPU seconds to compile one
 SILENT = 5  # seconds at most
 
 
-def compile_together(calls, least=2):
+def compile_together(calls):
     """Compile the functions of `calls` that never were, in this order; none is called. Returns their number.
 
     calls  (function, what returns its arguments) each
-    least  processes that are worth it
 
     Children leave the code on disk, where the call then finds it. With fewer CPUs, or nowhere to leave code,
     nothing happens here and each call compiles what it lacks.
     """
     missing = lacking(calls)[:MOST]
     children = min(len(os.sched_getaffinity(0)), len(missing))
-    if children < least or not missing:
+    if children < 2:
         return 0
     seconds = max(round(EACH * len(missing) / children), 1)
     if seconds >= SILENT:

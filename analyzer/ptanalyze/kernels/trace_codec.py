@@ -6,6 +6,7 @@ from .jit import called_hook, hook, kernel
 
 FRAME_BYTES = 48
 FRAME_MAGIC = 0x46545450
+LOW = (1 << 32) - 1
 RECENT = 6
 PAGE_BITS = 45
 COUNT_MAX = (1 << 18) - 1
@@ -25,16 +26,6 @@ DAMAGE = {
 }
 
 
-@called_hook
-def little_u32(data, at):
-    return (
-        np.int64(data[at])
-        | np.int64(data[at + 1]) << 8
-        | np.int64(data[at + 2]) << 16
-        | np.int64(data[at + 3]) << 24
-    )
-
-
 @kernel
 def scan_frames(data, start, end, frames, offset):
     """Find the whole frames in data[start:end]; with room in `offset`, also copy their headers.
@@ -44,10 +35,9 @@ def scan_frames(data, start, end, frames, offset):
     offset  int64[n]      filled with the position of each frame; length 0: only count
     Returns (number of frames, end of the last frame): short of `end` where the rest is no whole frame.
     """
-    n = 0
-    at = start
-    while at + FRAME_BYTES <= end and little_u32(data, at) == FRAME_MAGIC:
-        after = at + FRAME_BYTES + little_u32(data, at + 8)
+    n, at = 0, start
+    while at + FRAME_BYTES <= end and eight_bytes(data, at) & LOW == FRAME_MAGIC:
+        after = at + FRAME_BYTES + (eight_bytes(data, at + 8) & LOW)
         if after > end:
             break
         if n < len(offset):
@@ -128,9 +118,7 @@ def decode_touches(data, at, end, n, base_page, number, write, count):
         code = (record >> 1) & 3
         times = code + 1 if code < 2 else spelled
         if code == 3:
-            times = np.int64(3)
-            shift = 0
-            more = True
+            times, shift, more = np.int64(3), 0, True
             while more:
                 if at >= end:
                     return total, PAST_END
@@ -165,17 +153,11 @@ def eight_bytes(data, at):
 def to_front(recent, slot):
     """Six pages, the one at `slot` moved to their front: kept in registers."""
     a, b, c, d, e, f = recent
-    if slot == 0:
-        return recent
-    if slot == 1:
-        return b, a, c, d, e, f
-    if slot == 2:
-        return c, a, b, d, e, f
-    if slot == 3:
-        return d, a, b, c, e, f
-    if slot == 4:
-        return e, a, b, c, d, f
-    return f, a, b, c, d, e
+    f = e if slot > 4 else f
+    e = d if slot > 3 else e
+    d = c if slot > 2 else d
+    c = b if slot > 1 else c
+    return recent[slot], a if slot > 0 else b, c, d, e, f
 
 
 @kernel
