@@ -96,6 +96,16 @@ def test_of_a_trace_that_is_run_again_only_what_is_run_is_decoded(case):
 
 
 @pytest.mark.twin
+def test_a_further_run_is_filtered_until_tlbs_hold_what_they_held_in_the_first(case):
+    pieces, whole, decoded = TlbFilter(*case, TLB, batch=1), TlbFilter(*case, TLB, batch=10**6), []
+    assert same(pieces.first(), whole.first())
+    take, pieces._decoded = pieces._decoded, lambda *piece: decoded.append(piece) or take(*piece)
+    for begin in (0, 17, 0):
+        assert same(pieces.again(begin), whole.again(begin))
+    assert 0 < len(decoded) < 2 * len(case[0].chunks)
+
+
+@pytest.mark.twin
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case, threads):
     trace, space, placement = case

@@ -7,8 +7,10 @@ TLBs as the first time left them.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from io import FileIO
 from itertools import cycle
 from tempfile import TemporaryFile, gettempdir
@@ -34,6 +36,7 @@ from ..core.trace import (
     Touches,
     Trace,
     WalkStream,
+    blocks,
     chunk_runs,
     read_only,
 )
@@ -140,6 +143,7 @@ class TlbFilter:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.batch, self.progress = max(threads, 1), batch, progress
         self.states: list[kernels.State] = []  # by CPU
+        self.passed: dict[int, tuple[bytes, np.ndarray]] = {}  # by chunk: _held, _hits in the first run
         self.fold = fold
         self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
         self.joined = joined_pages(space, tlb.joins)
@@ -156,7 +160,9 @@ class TlbFilter:
         must_fit(self.trace, self.tlb, regions.tlb_level)
         self.states = _states(self.tlb, cpus, self.common)
         self.known = [np.zeros(0 if self.fold is None else len(self.fold.to), bool) for _ in range(cpus)]
-        return self._filtered(0)
+        self.whole = self._filtered(0)
+        self.ends = deepcopy(self.states)
+        return self.whole
 
     def again(self, begin: int, undone: np.ndarray = NOTHING) -> WalkStream:
         """WalkStream of the chunks from `begin` on, run once more; chunks before have no walks.
@@ -169,25 +175,50 @@ class TlbFilter:
         return self._filtered(begin, undone)
 
     def _filtered(self, begin: int, undone: np.ndarray | None = None) -> WalkStream:
-        """Filter chunks from `begin` on. undone: of a further run; None: of the first"""
+        """Filter chunks from `begin` on; of a further run, until TLBs hold what they held then in the first:
+        the rest misses as it did. undone: of a further run; None: of the first"""
         cpu, chunks = self.placement.chunk_cpu, self.trace.chunks
         what = "filtering touches" + " again" * (undone is not None)
         done, every = int(chunks["touches"][:begin].sum()), self.trace.touches
         sampled = bool(self.trace.facts.get("walks"))
-        misses = [np.zeros(begin + 1, np.int64)]
+        at, known, misses = begin, np.int64(0), [np.zeros(begin + 1, np.int64)]
         with TemporaryFile(buffering=0) as pages, TemporaryFile(buffering=0) as writes:
             for touches, walks in self._every_access(begin) if sampled else self._walks(begin, undone):
                 _append(pages, walks[0])
                 _append(writes, walks[1])
                 misses.append(walks[2])
-                done += touches
+                at, done = at + len(walks[2]), done + touches
                 if self.progress:
                     self.progress(done, every, what)
+                held, before = self._held(), self.passed.get(at)
+                if undone is None:
+                    self.passed[at] = held, self._hits()
+                elif before and before[0] == held and self.fold is None and not self.trace.again:
+                    known = self.passed[len(chunks)][1] - before[1]
+                    for file, column in (pages, self.whole.page), (writes, self.whole.write):
+                        for block in blocks(column[self.whole.offset[at] :], self.batch):
+                            _append(file, block)
+                    misses.append(np.diff(self.whole.offset[at:]))
+                    break
             page, write = _mapped(pages, np.uint32), _mapped(writes, np.bool_)
-        hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+        hits = self._hits() + known
+        if at < len(chunks):
+            self.states = deepcopy(self.ends)
         others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
         np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
         return WalkStream(page, write, np.cumsum(np.concatenate(misses)), hits)
+
+    def _hits(self) -> np.ndarray:
+        """int64[cpus, 3]: touches that hit L1, hit L2, missed."""
+        return np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+
+    def _held(self) -> bytes:
+        """A cryptographic sum of what all TLBs hold, and of the shootdowns that they have seen."""
+        held = blake2b()
+        for state in self.states:
+            held.update(state.rows.tags.data)
+            held.update(state.done.data)
+        return held.digest()
 
     def _every_access(self, begin: int) -> Iterator[tuple[int, Walks]]:
         """Yield (touches, Walks) of samples of TLB misses: each access is a walk, no TLB is asked."""
