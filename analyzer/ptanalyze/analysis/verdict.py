@@ -190,12 +190,16 @@ def small_share(tree: Tree) -> float:
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
     """bool[nodes, touched leaf tables]: whether a node walks through a table."""
     rows, stream = scenario.history.rows, scenario.stream
-    seen = np.zeros((scenario.nodes, len(rows.leaf)), bool)
+    regions = len(rows.of_region)
+    seen, touched = np.zeros((scenario.nodes, len(rows.leaf)), bool), np.zeros(scenario.nodes * regions, bool)
     for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
         page = stream.page[stream.offset[first] : stream.offset[last]]
-        node = np.repeat(node_of_chunk[first:last], np.diff(stream.offset[first : last + 1]))
-        seen[node, rows.of_region[page >> np.uint32(9)]] = True
+        walks = np.diff(stream.offset[first : last + 1])
+        of_node = np.repeat(node_of_chunk[first:last] * np.int64(regions), walks)
+        touched[of_node + (page >> np.uint32(9))] = True
         give_back(page)
+    node, region = np.divmod(np.flatnonzero(touched), max(regions, 1))
+    seen[node, rows.of_region[region]] = True
     return seen
 
 

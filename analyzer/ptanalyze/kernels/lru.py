@@ -25,10 +25,7 @@ from numba.extending import intrinsic
 
 from .jit import called_hook, hook, kernel
 
-# A set-associative array with true LRU, for TLBs, page-walk caches, the nested TLB and data caches.
-#
-# A set is a row of 32-bit tags, the most recently used first, EMPTY tags last. The caller chooses the set, so
-# the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
+# Tags have 32 bits. The caller chooses the set, so the number of sets need not be a power of two.
 
 EMPTY = np.uint32(0xFFFFFFFF)
 NEVER = np.uint32(0xFFFFFFFE)  # a tag that is never looked up: its way is not empty
@@ -144,7 +141,7 @@ def touch_row(tags, row, ways, first, tag):
         return touch_4(tags, first, ways, tag)
     if row == 16:
         return touch_16(tags, first, ways, tag)
-    return touch_long(tags, first, ways, tag)
+    return depth_in_row(tags, row, ways, first, tag) < ways
 
 
 @hook
@@ -203,21 +200,6 @@ def _modulo(number, reciprocal, divisor):
 remainder = _modulo if config.DISABLE_JIT else _remainder
 
 
-@hook
-def touch_long(tags, first, ways, tag):
-    """touch, 16 tags at a time."""
-    carried = tag
-    while ways > 16:
-        last = tags[first + np.uint64(15)]
-        if push_16(tags, first, np.uint32(16), tag, carried):
-            return True
-        if last == EMPTY:  # and so is all that follows
-            return False
-        carried = last
-        first, ways = first + np.uint64(16), np.uint32(ways - np.uint32(16))
-    return ways > 0 and push_16(tags, first, ways, tag, carried)
-
-
 def touch_vector(row):
     """touch for sets that begin on a row of `row` tags; 0 < ways <= row."""
 
@@ -228,21 +210,20 @@ def touch_vector(row):
     return touch_row
 
 
-def push_vector(row, depth=False):
+def push_vector(row):
     """Do what touch_vector does for a part of a set, which `carried` comes to and not the tag.
 
-    depth  not whether the tag was there, but how many tags were before it: `row` where it was not
+    It says how many tags were before it: `row` where it was not there.
     """
 
     @intrinsic
     def push_row(context, tags, first, ways, tag, carried):
-        found = types.uint32 if depth else types.boolean
-        return found(tags, types.uint64, *[types.uint32] * 3), _touch_row(row, depth)
+        return types.uint32(tags, types.uint64, *[types.uint32] * 3), _touch_row(row)
 
     return push_row
 
 
-def _touch_row(row, depth=False):
+def _touch_row(row):
     """Code generator: the lanes up to the tag, or the last way, move up by one; what is carried goes first.
 
     Which lanes move is a mask from memory: of a comparison LLVM would make a masked store, whose bytes no
@@ -274,7 +255,7 @@ def _touch_row(row, depth=False):
         moves = builder.load(builder.bitcast(moves, vector.as_pointer()), align=4)
         changed = builder.and_(builder.xor(old, shifted), moves)
         builder.store(builder.xor(old, changed), at, align=4)
-        if depth:
+        if carried:
             return builder.cttz(builder.or_(builder.zext(equal, I32), I32(1 << row)), I1(1))
         return builder.icmp_unsigned("!=", equal, ir.IntType(row)(0))
 
@@ -289,10 +270,9 @@ def depth_in_plain_row(tags, row, ways, first, tag):
     return depth
 
 
-push_16 = push_vector(16)
-push_depth_4, push_depth_16 = push_vector(4, depth=True), push_vector(16, depth=True)
+push_depth_4, push_depth_16 = map(push_vector, ROWS)
 if config.DISABLE_JIT:
-    touch_4 = touch_16 = touch_long = touch
+    touch_4 = touch_16 = touch
     depth_in_row = depth_in_plain_row
 else:
     touch_4, touch_16 = map(touch_vector, ROWS)

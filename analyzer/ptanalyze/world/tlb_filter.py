@@ -143,7 +143,7 @@ class TlbFilter:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.batch, self.progress = max(threads, 1), batch, progress
         self.states: list[kernels.State] = []  # by CPU
-        self.passed: dict[int, tuple[bytes, np.ndarray]] = {}  # by chunk: _held, _hits in the first run
+        self.passed: dict[int, tuple[bytes, np.ndarray]] = {}  # by chunk: _now, of the first run
         self.fold = fold
         self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
         self.joined = joined_pages(space, tlb.joins)
@@ -190,35 +190,29 @@ class TlbFilter:
                 at, done = at + len(walks[2]), done + touches
                 if self.progress:
                     self.progress(done, every, what)
-                held, before = self._held(), self.passed.get(at)
+                now, then = self._now(), self.passed.get(at)
                 if undone is None:
-                    self.passed[at] = held, self._hits()
-                elif before and before[0] == held and self.fold is None and not self.trace.again:
-                    known = self.passed[len(chunks)][1] - before[1]
+                    self.passed[at] = now
+                elif then and then[0] == now[0] and self.fold is None and not self.trace.again:
+                    known = self.passed[len(chunks)][1] - then[1]
                     for file, column in (pages, self.whole.page), (writes, self.whole.write):
                         for block in blocks(column[self.whole.offset[at] :], self.batch):
                             _append(file, block)
                     misses.append(np.diff(self.whole.offset[at:]))
                     break
             page, write = _mapped(pages, np.uint32), _mapped(writes, np.bool_)
-        hits = self._hits() + known
+        hits = self._now()[1] + known
         if at < len(chunks):
             self.states = deepcopy(self.ends)
         others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
         np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
         return WalkStream(page, write, np.cumsum(np.concatenate(misses)), hits)
 
-    def _hits(self) -> np.ndarray:
-        """int64[cpus, 3]: touches that hit L1, hit L2, missed."""
-        return np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
-
-    def _held(self) -> bytes:
-        """A cryptographic sum of what all TLBs hold, and of the shootdowns that they have seen."""
-        held = blake2b()
-        for state in self.states:
-            held.update(state.rows.tags.data)
-            held.update(state.done.data)
-        return held.digest()
+    def _now(self) -> tuple[bytes, np.ndarray]:
+        """(cryptographic sum of what TLBs hold and which shootdowns they saw, hits as of WalkStream)."""
+        held = b"".join(state.rows.tags.tobytes() + state.done.tobytes() for state in self.states)
+        hits = np.array([state.hits for state in self.states], np.int64).reshape(-1, 3)
+        return blake2b(held).digest(), hits
 
     def _every_access(self, begin: int) -> Iterator[tuple[int, Walks]]:
         """Yield (touches, Walks) of samples of TLB misses: each access is a walk, no TLB is asked."""

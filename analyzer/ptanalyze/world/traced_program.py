@@ -49,13 +49,12 @@ def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = No
     """
     more = np.ones(0 if joined is None else len(joined.va), regions.level.dtype)
     level = np.concatenate([regions.level, more])
-    seen = np.zeros(len(level) << SLOT_BITS, bool)
-    counts = np.zeros(len(stream.offset) - 1, np.int64)
-    begin = 0
+    seen, huge = np.zeros(len(level) << SLOT_BITS, bool), (level > 1).any()
+    counts, begin = np.zeros(len(stream.offset) - 1, np.int64), 0
     for block in blocks(stream.page, BLOCK):
         page = (block if joined is None else joined.of(block)).astype(np.int64)
-        region = page >> SLOT_BITS
-        page = np.where(level[region] > 1, region << SLOT_BITS, page)
+        if huge:
+            page = np.where(level[page >> SLOT_BITS] > 1, page >> SLOT_BITS << SLOT_BITS, page)
         new = np.flatnonzero(~seen[page])
         _, first = np.unique(page[new], return_index=True)
         seen[page[new]] = True
