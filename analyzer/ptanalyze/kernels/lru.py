@@ -32,21 +32,6 @@ NEVER = np.uint32(0xFFFFFFFE)  # a tag that is never looked up: its way is not e
 
 
 @hook
-def touch(tags, first, ways, tag):
-    """True if set tags[first : first + ways] holds `tag`, now its most recent; on a miss the last goes."""
-    carried = tag
-    for way in range(
-        np.uint64(first), np.uint64(first) + np.uint64(ways)
-    ):  # unsigned: no check for negatives
-        old = tags[way]
-        tags[way] = carried
-        if old == tag:
-            return True
-        carried = old
-    return False
-
-
-@hook
 def drop(tags, first, ways, tag):
     """Remove `tag` from the set if it is there; the rest keeps its order."""
     passed = False
@@ -136,7 +121,7 @@ def line_row(shape, owner, line):
 
 @hook
 def touch_row(tags, row, ways, first, tag):
-    """touch of the set that begins at `first`."""
+    """True if the set that begins at `first` holds `tag`, now its most recent; on a miss the last goes."""
     if row == 4:
         return touch_4(tags, first, ways, tag)
     if row == 16:
@@ -201,7 +186,7 @@ remainder = _modulo if config.DISABLE_JIT else _remainder
 
 
 def touch_vector(row):
-    """touch for sets that begin on a row of `row` tags; 0 < ways <= row."""
+    """touch_row for sets that begin on a row of `row` tags; 0 < ways <= row."""
 
     @intrinsic
     def touch_row(context, tags, first, ways, tag):
@@ -270,9 +255,13 @@ def depth_in_plain_row(tags, row, ways, first, tag):
     return depth
 
 
+def touch_plain_row(tags, first, ways, tag):
+    return depth_in_plain_row(tags, 0, ways, first, tag) < ways
+
+
 push_depth_4, push_depth_16 = map(push_vector, ROWS)
 if config.DISABLE_JIT:
-    touch_4 = touch_16 = touch
+    touch_4 = touch_16 = touch_plain_row
     depth_in_row = depth_in_plain_row
 else:
     touch_4, touch_16 = map(touch_vector, ROWS)

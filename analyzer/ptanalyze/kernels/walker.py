@@ -282,8 +282,10 @@ def fetch(cpu, cpu_node, reads, caches, scratch, behind, out):
             misses = np.uint64(OWN_CACHES)
             for share in range(most + np.uint64(1)):
                 misses += np.uint64(depth >= ways_of(ways, share, of, llc[4]))
-            for plane in range(np.uint64(missed.shape[1])):
-                missed[walk, plane] |= (misses >> plane & ONE) << bit
+            missed[walk, 0] |= (misses & ONE) << bit
+            missed[walk, 1] |= (misses >> ONE & ONE) << bit
+            if missed.shape[1] > 2:
+                missed[walk, 2] |= (misses >> np.uint64(2)) << bit
 
 
 @hook
