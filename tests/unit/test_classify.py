@@ -173,7 +173,7 @@ def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables
         node = int(placement.cpu_node[placement.chunk_cpu[chunk]])
         for region in (stream.page[begin:end] >> np.uint64(9)).tolist():
             remote += first.setdefault(region, node) != node
-    found = remote_by_first_touch(capture, setup)
+    found = remote_by_first_touch(scenario)
     assert found == pytest.approx(remote / len(stream), abs=1e-9) and (found > 0) == (threads > 1)
     line = sentence(
         Classification("walks", True, ("all",), (0, 1), (0,), np.full((1, 2, 2, 1), 4), {}), found

@@ -441,9 +441,9 @@ def test_each_sample_counts_the_leaf_entry_of_its_page_for_the_socket_of_its_thr
     for tid, page in rows:
         socket = tid - 7
         expected[socket, int(node[page >> 9] != socket)] += 1
-    classes, how = classified(capture, "samples", "all", SETUP)
+    classes, walked = classified(capture, "samples", "all", SETUP)
     assert classes.by_class()[0].tolist() == expected.tolist() and expected.min() > 0
-    assert classes.weight == "samples" and "placement" in how and not sum(classes.unresolved.values())
+    assert classes.weight == "samples" and walked.placement.how and not sum(classes.unresolved.values())
     by_thread, _ = classified(capture, "samples", "thread", SETUP)
     assert by_thread.groups == ("thread 7", "thread 8") and by_thread.by_class().sum() == len(rows)
 

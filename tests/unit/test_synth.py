@@ -613,8 +613,8 @@ def test_two_interleaved_dimensions_are_both_local_once_in_n_squared(guest, tmp_
 
 def test_threads_that_touch_their_own_part_first_walk_locally_in_both_dimensions(tmp_path):
     _, capture = made(tmp_path, size=32 * MIB, trace=True, sharing="private", accesses=10000)
-    seen, how = walk_locality(capture, Setup.of(machine=load_machine("vmitosis-cascade-lake")))
-    assert how.startswith("recorded")
+    seen, walked = walk_locality(capture, Setup.of(machine=load_machine("vmitosis-cascade-lake")))
+    assert walked.placement.how.startswith("recorded")
     local, *rest = seen.by_class()[0].T
     assert local.sum() > 32 * MIB // 4096 and not any(count.any() for count in rest)
 

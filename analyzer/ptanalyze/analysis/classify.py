@@ -17,11 +17,13 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.options import Keywords
 from ..formats.capture import Capture, CaptureLike, load
+from ..kernels import RL
 from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.reservations import Fragmentation, measure
 from .frames import classes_frame, fragmentation_frame
 from .leaf_classes import Classification, classify_heat, classify_pages, classify_walks
+from .replay import replay_walks, start
 from .setup import (
     Settings,
     Setup,
@@ -31,7 +33,6 @@ from .setup import (
     others,
     setup_of,
 )
-from .whatif import replay_snapshot
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ..world.scenario import Scenario
 
 
-FIRST_TOUCH = "first-touch"
 TRACED = ("walks", "samples")  # weights that need a trace
 GROUPS = {  # weight: by what it can be grouped
     "leaf": ("all", "vma", "process"),
@@ -71,27 +71,33 @@ def classify(
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
     known = load(capture)
-    classes, how = classified(known, weight, by, setup_of(setup, options))
-    return classes_frame([classes], {"capture": str(known.directory)} | how)
+    classes, walked = classified(known, weight, by, setup_of(setup, options))
+    return classes_frame([classes], {"capture": str(known.directory)} | where(walked))
 
 
-def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
-    """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
+def where(walked: Scenario | None) -> dict[str, str]:
+    """{"machine", "placement"} of the threads that walk; {} where none do."""
+    return {"machine": walked.machine.name, "placement": walked.placement.how} if walked else {}
+
+
+def classified(
+    capture: Capture, weight: str, by: str, setup: Setup
+) -> tuple[Classification, Scenario | None]:
+    """(Classification behind `classify`, Scenario of the walks or samples that it counts)."""
     for what, value, choices in (("weight", weight, GROUPS), ("by", by, GROUPS.get(weight, ()))):
         if value not in choices:
             of = f" with weight = {weight}" if what == "by" else ""
             raise UsageError(f"{what} = {value}:{of} one of {', '.join(choices)}")
     if weight in TRACED:
-        classes, how = walk_locality(capture, setup, by=by, weight=weight)
-        return classes, {"machine": setup.machine.name, "placement": how}
+        return walk_locality(capture, setup, by=by, weight=weight)
     if by == "process":
-        return process_locality(capture, weight), {}
+        return process_locality(capture, weight), None
     if by == "all" and (heated(capture) if weight == "heat" else others(capture)):
         each = process_locality(capture, weight)
         left_out = None if each.left_out is None else each.left_out.sum(axis=1, keepdims=True)
         counts = each.counts.sum(axis=0, keepdims=True)
-        return replace(each, groups=("all",), counts=counts, left_out=left_out), {}
-    return locality(capture.snapshot, weight, by), {}
+        return replace(each, groups=("all",), counts=counts, left_out=left_out), None
+    return locality(capture.snapshot, weight, by), None
 
 
 def weight_of(facts: Mapping[str, Any]) -> str:
@@ -137,8 +143,8 @@ def process_locality(capture: Capture, weight: str) -> Classification:
 
 def walk_locality(
     capture: Capture, setup: Setup, *, by: str = "all", weight: str = "walks"
-) -> tuple[Classification, str]:
-    """(Classification, placement of threads) of the trace's TLB misses on the setup's machine.
+) -> tuple[Classification, Scenario]:
+    """(Classification, Scenario of the walks) of the trace's TLB misses on the setup's machine.
 
     weight  "samples": of the pages that a trace's samples touched, each counted once, seen by the socket of
             its CPU: where the leaf entries of the memory are that the program uses, not how often they are
@@ -151,15 +157,15 @@ def walk_locality(
         trace = replace(trace, facts={**trace.facts, "walks": True})  # through no TLB
     scenario = from_the_beginning(setup).scenario(capture.snapshot, trace)
     classes = classify_walks(scenario.space, scenario.stream, scenario.placement, scenario.trace, by)
-    return replace(classes, weight=weight), scenario.placement.how
+    return replace(classes, weight=weight), scenario
 
 
-def remote_by_first_touch(capture: Capture, setup: Setup) -> float:
-    """Share of the trace's walks that would read a remote leaf entry, had first touch placed the tables."""
-    how = replace(setup, cold=True)
-    results = replay_snapshot(capture.snapshot, capture.trace, [(FIRST_TOUCH, {})], how)
-    (local,) = (one.row()["leaf_LL_share"] for one in results if one.policy == FIRST_TOUCH)
-    return 1 - float(local)
+def remote_by_first_touch(scenario: Scenario) -> float:
+    """Share of the walks that would read a remote leaf entry, had first touch placed the tables."""
+    run = start(plan_for("first-touch"), scenario)
+    replay_walks([run], scenario, scenario.reads())
+    classes = run.counters.classes
+    return float(classes[:, RL].sum() / max(classes.sum(), 1))
 
 
 def fragmentation(

@@ -57,7 +57,7 @@ def command(
       ptanalyze classify postgres --by process
       ptanalyze classify db --by page
     """
-    from ..analysis.classify import classified, remote_by_first_touch, weight_of
+    from ..analysis.classify import classified, remote_by_first_touch, weight_of, where
     from ..analysis.setup import Setup, counted, heated, others
     from ..core.columns import Section
     from ..show.classify import as_record, title, view
@@ -72,15 +72,16 @@ def command(
             "heat": by == "page" or (opened.has_heat and by in ("all", "vma", "process")),
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
-    found = []
+    found, by_touch = [], None
     with progress_bar() as progress:
         model = machine_for(opened, machine)
         setup = Setup.of(machine=model, threads_on=threads_on, jobs=jobs, progress=progress)
         for weight in weights:
-            classes, how = classified(opened, weight, by, setup)
-            found.append((classes, title(weight, how)))
-        alone = by == "all" and classes.native and len(classes.nodes) == 1 < len(classes.sockets)
-        by_touch = remote_by_first_touch(opened, setup) if alone and classes.weight == "walks" else None
+            classes, walked = classified(opened, weight, by, setup)
+            found.append((classes, title(weight, where(walked))))
+            alone = by == "all" and classes.native and len(classes.nodes) == 1 < len(classes.sockets)
+            if walked and alone and weight == "walks":
+                by_touch = remote_by_first_touch(walked)
 
     def of_which(weight: str) -> str:
         if by == "process":
