@@ -188,6 +188,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
     yield finding(f"files: {how}", len(capture.manifest.files), len(damaged), every)
     if damaged:
         return
+    if not quick:
+        vars(capture)["damaged"] = {}  # what is read now need not be compared once more
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
         if heat := capture.snapshot.heat:
