@@ -59,7 +59,7 @@ def frame(entry, level, code):
 
 NO_TABLE = -1
 PARENT, HOST_LEAF, FRAME, LEVEL = range(4)  # of Trees.table
-PIECE = 1 << 14  # walks that take a step before the next
+PIECE = 1 << 15  # walks that take a step before the next
 TOGETHER, AHEAD = 512, 32  # reads whose sets are asked for at once; walks that memory is asked for ahead
 READS = 35  # at most, per walk
 ONE = np.uint64(1)
