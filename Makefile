@@ -26,11 +26,15 @@ INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(VENV)/bin/python $(1) 
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks rendered test test-all check check-near check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
+.PHONY: demo report notebooks rendered test test-all check check-near check-golden golden warm test-compiled test-uncompiled lint native wheels docs picture examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
 	@echo; echo "So that your shell finds ptanalyze, once: . $(VENV)/bin/activate"
+
+# what `report` and `--plot` need
+report: $(VENV)/.installed
+	$(call INSTALL,-e '.[report]')
 
 # lint, compiler and kernels beside each other: each alone keeps one CPU busy
 test: deps $(VENV)/.installed-test

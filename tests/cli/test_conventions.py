@@ -29,6 +29,7 @@ from ptanalyze.core.options import OPTIONS as OF_REPLAYS
 from ptanalyze.core.options import Keywords, Options
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import names
+from ptanalyze.show import terminal
 from ptanalyze_pages import trial
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
@@ -269,6 +270,7 @@ def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, tmp_path, name):
     assert all(
         re.search(rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)", said, re.MULTILINE) for one in options
     )
+    assert not re.search(r"^  \[\w+\]", said, re.MULTILINE), "a word has no row without a text"
     assert ("\nOutput:\n" in said) == any(one.name in OF_OUTPUT for one in options), "options are grouped"
 
 
@@ -374,6 +376,25 @@ def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
         [on_the_path / "ptanalyze", *arguments], env=environment(on_the_path), capture_output=True
     )
     assert piped.returncode == 0 and b"\x1b" not in piped.stdout
+
+
+@pytest.mark.parametrize(("term", "encoding"), [("dumb", "UTF-8"), ("xterm", "ANSI_X3.4-1968")])
+def test_bars_are_for_terminals_that_show_them(monkeypatch, capsys, term, encoding):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("locale.getencoding", lambda: encoding)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with terminal.progress_bar() as progress:
+        progress(1, 2, "work")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("width", [34, 40, 60, 72])
+def test_rows_stay_rows_on_a_narrow_terminal(pt, sample, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, table, *_ = pt("whatif", sample, "-p", "mitosis,hydra").out.split("\n\n")
+    lines = table.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["what", "first-touch", "mitosis", "hydra"]
+    assert max(map(len, lines)) <= width and "speed-up" in lines[0]
 
 
 def test_the_terminal_says_how_wide_tables_are(on_the_path):

@@ -1,5 +1,6 @@
 """Names, sizes, intervals, JSON and TOML, signals, scratch memory: what all rooms stand on."""
 
+import codecs
 import ctypes
 import json
 import os
@@ -11,7 +12,7 @@ import unicodedata
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ptanalyze.cli.options import duration
@@ -33,6 +34,7 @@ from ptanalyze.core.trace import Scratch
 from ptanalyze.formats.measured import read_measured
 from ptanalyze.formats.record import MANIFEST, decode_facts, read_manifest
 from ptanalyze.formats.snapshot import Facts
+from ptanalyze.formats.text_output import plain
 from ptanalyze_law.perf_stat import read_perf_stat
 
 # Hostile JSON and TOML: nested deeply, huge numbers, other encodings; each file says it in one line.
@@ -282,6 +284,14 @@ SHOWN = {
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_is_no_letter_is_an_escape(text):
     assert printable(text) == SHOWN[text]
+
+
+@given(st.binary(max_size=12))
+@example(b"\\xff \xff \xc3\xa9")
+def test_a_name_of_any_bytes_is_valid_json_and_comes_back(name):
+    """As /proc/PID/status has it, where a backslash is two."""
+    said = plain(name.replace(b"\\", b"\\\\").decode("utf-8", "surrogateescape"))
+    assert codecs.escape_decode(said.encode())[0] == name
 
 
 @given(st.text(st.characters()))

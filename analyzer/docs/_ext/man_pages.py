@@ -36,9 +36,9 @@ def man_page(page, parent):
     if page.epilog:
         head, _, codes = page.epilog.partition(": ")
         lines += [f".SH {escaped(head.upper())}", escaped(codes)]
-    related = [parent] if parent else [f"{name}-{child}" for child, _ in page.commands]
-    if related:
-        lines += [".SH SEE ALSO", ", ".join(rf"\fB{escaped(name)}\fR(1)" for name in related)]
+    # the wheel brings the first page alone
+    related = rf"\fB{escaped(parent)}\fR(1)" if parent else rf"\fB{escaped(name)} help\fR \fICOMMAND\fR"
+    lines += [".SH SEE ALSO", related]
     return "\n".join(lines) + "\n"
 
 

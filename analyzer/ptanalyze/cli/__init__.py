@@ -48,16 +48,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "machines": Entry(".machines", "List machine models, or show one."),
     },
 }
-FIRST = (
-    "doctor",
-    "survey",
-    "record",
-    "dump",
-    "check",
-    "whatif",
-    "advise",
-    "report",
-)  # in the help, in this order
+FIRST = ("doctor", "survey", "record", "dump", "check", "whatif", "advise", "report")  # in the help, so
 SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
 OF_OUTPUT = ("form", "table_file", "plot", "plot_kind")  # parameters of cli.options.output_options
@@ -152,7 +143,7 @@ def in_groups(command: click.Command, context: click.Context, formatter: click.H
     places |= dict.fromkeys(OF_OUTPUT, "Output")
     groups: dict[str, list[tuple[str, str]]] = {"Options": [], "Machine, run and model": [], "Output": []}
     for one in command.get_params(context):
-        if record := one.get_help_record(context):
+        if isinstance(one, click.Option) and (record := one.get_help_record(context)):
             groups[places.get(one.name or "", "Options")].append(record)
     for heading, records in groups.items():
         if records:

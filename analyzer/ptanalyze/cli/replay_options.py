@@ -165,14 +165,16 @@ HOST_FILE = Path("host.toml")  # that `machines --from-host host.toml` writes, a
 
 def machine_for(capture: Capture, asked: str | None) -> str | Machine:
     """The machine that was asked for, else HOST_FILE, or of a capture of this host its own Machine, which are
-    said on stderr, or the default; of a bundled sample, which is of another host, always that."""
+    said before the answer, or the default; of a bundled sample, which is of another host, always that."""
     if asked is not None:
         return asked
     if capture.directory.parent == bundled("samples"):
         return DEFAULT_MACHINE
     machine, said = own_machine(capture)
     if said:
-        echo(f"ptanalyze: machine model: {said}; -m NAME asks about another", err=True)
+        given = click.get_current_context().params
+        for_programs = bool(given.get("form") or given.get("as_json"))
+        echo(f"Machine model: {said}; -m NAME asks about another", err=for_programs)
     return machine
 
 

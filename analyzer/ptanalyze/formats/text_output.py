@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
 SCHEMA = 2
+SURROGATE = re.compile("[\ud800-\udfff]")  # a byte of a name that is no UTF-8, which becomes \\xff
 
 
 def plain(value: object) -> Json:
@@ -29,7 +30,9 @@ def plain(value: object) -> Json:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str):  # readers of JSON refuse half a surrogate pair
+        return SURROGATE.sub(lambda one: printable(one[0]), value)
+    if value is None or isinstance(value, int | float):
         return value
     raise TypeError(f"{type(value).__name__} has no JSON form")
 

@@ -55,7 +55,7 @@ FORMAT = "names counted from a random number, the sum of file name and code firs
 SUM = 32  # bytes of a SHA-256
 SUFFIX = ".ptcode"
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-COMPILING = "compiling, once per user and version; a first whatif takes about 15 s"
+COMPILING = "compiling, once per user and version; a first whatif takes about 15 s where CPUs are free"
 NOWHERE = "no directory of yours alone to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
 
 
@@ -336,7 +336,7 @@ def compile_together(calls):
         return 0
     seconds = max(round(EACH * len(missing) / children), 1)
     if seconds >= SILENT:
-        say(f"compiling {len(missing)} functions, about {seconds} s, once per user and version")
+        say(f"compiling {len(missing)} functions, about {seconds} s on free CPUs, once per user and version")
     (numbers, end), (ended, tell) = os.pipe(), os.pipe()
     os.write(end, bytes(range(len(missing))))
     os.close(end)

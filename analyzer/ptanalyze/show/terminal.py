@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import locale
 import os
 import re
 import sys
@@ -218,8 +219,9 @@ STILL = 30.0  # seconds between two lines on how far long work is
 @contextmanager
 def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
     """Yields progress(done, total, what): bars on a terminal, else a line on stderr each `every` seconds."""
-    if not sys.stderr.isatty():  # not FORCE_COLOR, which is about colour: a log has no use for bars
-        with lines_of_progress(every) as progress:
+    bars_fit = os.environ.get("TERM") not in ("dumb", "unknown") and "utf" in locale.getencoding().lower()
+    if not (sys.stderr.isatty() and bars_fit):  # not FORCE_COLOR, which is about colour: logs want no bars
+        with lines_of_progress(STILL / 6 if sys.stderr.isatty() else every) as progress:
             yield progress
         return
     from rich.progress import Progress as Bars

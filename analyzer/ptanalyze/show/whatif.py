@@ -23,7 +23,7 @@ from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UP
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..policies import RESEARCH, availability, members
 from ..policies.contract import Availability
-from .terminal import SCREEN, next_steps
+from .terminal import SCREEN, console, next_steps
 
 if TYPE_CHECKING:
     from ..analysis.size import SizeCurve
@@ -148,7 +148,11 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines of 80 characters at most; a name too long for its cells stands on a line of its own."""
+    """Rows as lines of 80 characters at most, fewer columns where a terminal is narrower; a name too long for
+    its cells stands on a line of its own."""
+    width, longest = console().width, [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width < min(SCREEN, sum(longest) + 2 * len(longest) - 1) and len(longest) > 2:
+        return aligned([(*row[:-2], row[-1]) if len(row) > 3 else row[:2] for row in rows])
     widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
     room = SCREEN - 1 - sum(2 + width for width in widths)
     left = max((len(row[0]) for row in rows if len(row[0]) <= room), default=0)

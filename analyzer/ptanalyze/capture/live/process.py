@@ -140,11 +140,8 @@ def still_runs(facts: Mapping[str, Any]) -> int | None:
 
 
 def command_line(pid: int, name: str | None = None) -> list[str]:
-    """Words of the command line, or the title that a server gave itself; none if `pid` is not called `name`
-    any more, where that is given.
-
-    Bytes that are no UTF-8 become \\xff.
-    """
+    """Words of the command line, or the title that a server gave itself, bytes of no UTF-8 as \\xff; none if
+    `pid` is not called `name` any more, where that is given."""
     proc = shown(pid)
     try:
         text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
