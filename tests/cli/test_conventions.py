@@ -397,12 +397,6 @@ def test_rows_stay_rows_on_a_narrow_terminal(pt, sample, monkeypatch, width):
     assert max(map(len, lines)) <= width and "speed-up" in lines[0]
 
 
-def test_the_terminal_says_how_wide_tables_are(on_the_path):
-    out = in_a_terminal(on_the_path, ["policies"], COLUMNS="60", NO_COLOR="1")
-    lines = re.sub("\x1b\\[[0-9;]*m", "", out).split("\r\n")
-    assert 40 < max(map(len, lines)) <= 60
-
-
 def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypatch, sample):
     monkeypatch.setenv("PTANALYZE_WHATIF_MACHINE", "hydra-haswell")
     asked = "whatif", sample, "-p", "linux", "--json"

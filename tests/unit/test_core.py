@@ -289,7 +289,6 @@ def test_what_is_no_letter_is_an_escape(text):
 @given(st.binary(max_size=12))
 @example(b"\\xff \xff \xc3\xa9")
 def test_a_name_of_any_bytes_is_valid_json_and_comes_back(name):
-    """As /proc/PID/status has it, where a backslash is two."""
     said = plain(name.replace(b"\\", b"\\\\").decode("utf-8", "surrogateescape"))
     assert codecs.escape_decode(said.encode())[0] == name
 
