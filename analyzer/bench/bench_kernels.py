@@ -131,7 +131,7 @@ def bench_tlb(bandwidth):
         kernel = kernels.filter_common if tlb_filter.is_common(tlb) else kernels.filter_any
         first, second = (f"{array.entries}/{array.ways}" for array in (tlb.l1_4k, tlb.l2))
         for name, page in ((f"{label}, all miss", cold), (f"{label}, 95 % hit", warm)):
-            state, trace = tlb_filter._state(tlb), one_chunk_trace(page)
+            state, trace = tlb_filter._states(tlb, 1, tlb_filter.is_common(tlb))[0], one_chunk_trace(page)
             shootdowns = tlb_filter._shootdowns(trace.events, pages)
             chunks = np.array([[0, 0, TOUCHES]])
             call = lambda: kernel(read_only(page), chunks, pages, shootdowns, state, missed)  # noqa: B023, E731

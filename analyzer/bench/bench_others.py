@@ -46,7 +46,9 @@ def ours(page):
     pages = tlb_filter._pages(space.regions)
     shootdowns = tlb_filter._shootdowns(np.zeros(0, EVENT_DTYPE), pages)
     missed, chunks, walked = np.zeros(ACCESSES, bool), np.array([[0, 0, ACCESSES]]), []
-    states = [tlb_filter._state(MACHINE.tlb) for _ in range(ROUNDS + 1)]  # each begins empty
+    states = tlb_filter._states(
+        MACHINE.tlb, ROUNDS + 1, tlb_filter.is_common(MACHINE.tlb)
+    )  # each begins empty
 
     def call():
         kernels.filter_common(read_only(page), chunks, pages, shootdowns, states.pop(), missed)
