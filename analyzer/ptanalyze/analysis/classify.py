@@ -80,24 +80,22 @@ def where(walked: Scenario | None) -> dict[str, str]:
     return {"machine": walked.machine.name, "placement": walked.placement.how} if walked else {}
 
 
-def classified(
-    capture: Capture, weight: str, by: str, setup: Setup
-) -> tuple[Classification, Scenario | None]:
+def classified(known: Capture, weight: str, by: str, how: Setup) -> tuple[Classification, Scenario | None]:
     """(Classification behind `classify`, Scenario of the walks or samples that it counts)."""
     for what, value, choices in (("weight", weight, GROUPS), ("by", by, GROUPS.get(weight, ()))):
         if value not in choices:
             of = f" with weight = {weight}" if what == "by" else ""
             raise UsageError(f"{what} = {value}:{of} one of {', '.join(choices)}")
     if weight in TRACED:
-        return walk_locality(capture, setup, by=by, weight=weight)
+        return walk_locality(known, how, by=by, weight=weight)
     if by == "process":
-        return process_locality(capture, weight), None
-    if by == "all" and (heated(capture) if weight == "heat" else others(capture)):
-        each = process_locality(capture, weight)
+        return process_locality(known, weight), None
+    if by == "all" and (heated(known) if weight == "heat" else others(known)):
+        each = process_locality(known, weight)
         left_out = None if each.left_out is None else each.left_out.sum(axis=1, keepdims=True)
         counts = each.counts.sum(axis=0, keepdims=True)
         return replace(each, groups=("all",), counts=counts, left_out=left_out), None
-    return locality(capture.snapshot, weight, by), None
+    return locality(known.snapshot, weight, by), None
 
 
 def weight_of(facts: Mapping[str, Any]) -> str:
