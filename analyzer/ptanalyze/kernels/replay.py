@@ -295,7 +295,7 @@ def replay_for(guest, host, any_steps=True):
             if missing(server, nodes):
                 return no_node(server)
             kind = LL if copied or server == node else RL
-            guest = np.int64(level[table])
+            guest = np.int64(level[np.uint64(table)])
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
@@ -311,7 +311,7 @@ def replay_for(guest, host, any_steps=True):
                     count_read(counts, bit, node, server, missed, w)
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
-            counters.classes[node, kind] += 1
+            counters.classes[np.uint64(node), np.uint64(kind)] += 1
             at = 0
             while mask != 0:
                 while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
@@ -327,7 +327,7 @@ def replay_for(guest, host, any_steps=True):
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
-                    table = np.int64(parent[table])
+                    table = np.int64(parent[np.uint64(table)])
                     if table < 0:
                         break
                     guest += 1
@@ -338,7 +338,8 @@ def replay_for(guest, host, any_steps=True):
                         return no_node(server)
                     count_read(counts, at, node, server, missed, w)
                     mask ^= ONE << np.uint64(at)
-                host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
+                at_table = np.uint64(table)
+                host, slot = np.int64(host_leaf[at_table]), np.int64(host_slot[at_table])
         while last and step < due.size:
             take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
             step += 1

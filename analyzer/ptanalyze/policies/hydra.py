@@ -90,9 +90,10 @@ def server_of(state, table, node):
 
 @hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
-    if not fault and (state.complete[row] >> np.uint64(node)) & ONE:
+    at, by, entry = np.uint64(row), np.uint64(node), np.uint64(slot)
+    if not fault and (state.complete[at] >> by) & ONE:
         return node
-    if (state.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
+    if (state.entries[at, by, entry >> np.uint64(6)] >> (entry & np.uint64(63))) & ONE:
         return node
     return miss(state, tables, leaf, row, slot, node, fault, counters)
 

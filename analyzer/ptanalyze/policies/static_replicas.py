@@ -77,9 +77,9 @@ def in_turn(rule: int, placed: Any, turns: int) -> Any:
 
 @hook
 def server_of(state, table, node):
-    server = state.serve[node]
+    server = state.serve[np.uint64(node)]
     if server < 0:
-        server = state.home[table]
+        server = state.home[np.uint64(table)]
         if server < 0:
             server = place(state, table, node)
     return server
