@@ -34,17 +34,17 @@ class Host(NamedTuple):
 @kernel
 def count_nested(entries, segments, host, hist):
     """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry."""
-    of_region, closer = host.of_region, np.int64(host.closer)
+    of_region, closer = host.of_region, np.uint8(host.closer)
     regions = np.uint64(len(of_region))
     for s in range(len(segments.table)):
-        run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], segments.row[s]
+        run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], np.uint64(segments.row[s])
         for i in range(np.uint64(len(run))):
             # nearly all entries are present, in a region that the host maps as a whole: one look at a byte
             region, kind = (run[i] & ADDRESS) >> np.uint64(21), closer
             if run[i] & PRESENT and region < regions:
-                kind = np.int64(of_region[region])
+                kind = of_region[region]
             if kind == closer:
-                kind = entry_class(run[i], host)
+                kind = np.uint8(entry_class(run[i], host))
             hist[row, kind] += 1
 
 
