@@ -127,7 +127,7 @@ def find_leaves(page, cpu, mine, regions, trees, scratch, out):
     """
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
     for i in range(np.uint64(len(page))):
-        if not mine[cpu[i]]:
+        if not mine[np.uint64(cpu[i])]:
             continue
         if nested:
             ask_for_entry(i + np.uint64(AHEAD), page, leaf, trees)
@@ -169,7 +169,7 @@ def descend(cpu, mine, flushes, trees, caches, scratch, chain, out):
     out_leaf, out_host, out_read = out.leaf, out.host_leaf, out.read
     reads, flushed = np.int64(0), np.int64(0)
     for i in range(np.uint64(len(cpu))):
-        if not mine[cpu[i]]:
+        if not mine[np.uint64(cpu[i])]:
             continue
         ask_for_tables(i + np.uint64(AHEAD), trees, out)
         if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
@@ -179,13 +179,13 @@ def descend(cpu, mine, flushes, trees, caches, scratch, chain, out):
         c, vpn, table, read = np.int64(cpu[i]), scratch.vpn[i], np.int64(out_leaf[i]), np.uint64(0)
         level = field(trees, table, LEVEL)
         g, known = level, False
-        own[g] = table
+        own[np.uint64(g)] = table
         while g < levels and not known:
             known = find(pwc, c, g, vpn >> (9 * g), np.uint32(table))
             if not known:
                 table = field(trees, table, PARENT)
                 g += 1
-                own[g] = table
+                own[np.uint64(g)] = table
         while g >= level:
             if nested and not known:
                 host = field(trees, own[g], HOST_LEAF)
