@@ -302,9 +302,8 @@ def _beyond(scenario: Scenario) -> tuple[float, float]:
     machine, cpus = scenario.machine, np.bincount(scenario.placement.cpu_node)
     walks = np.zeros(len(scenario.space.regions.va) << SLOT_BITS, np.uint64)  # chosen << 32 | judged
     for block in blocks(scenario.stream.page, BLOCK):
-        pages = block.astype(np.intp)
-        np.add.at(walks, pages[::2], ONE << HALF)  # of other types it takes 20 times as long
-        np.add.at(walks, pages[1::2], ONE)
+        for half, one in enumerate((ONE << HALF, ONE)):
+            np.add.at(walks, block[half::2].astype(np.intp), one)  # of other types it takes 20 times as long
     walks.sort()
     judged, shares, page = walks.view(np.uint32)[::2], [], LINE_BYTES * lines_per_page(scenario.trace)
     for held in (machine.l2.bytes * cpus.sum(), machine.l2.bytes * cpus.max(initial=0) + machine.llc.bytes):
