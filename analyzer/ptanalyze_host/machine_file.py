@@ -24,6 +24,7 @@ from .node_latency import (
     NodeLatency,
     added_by_walks,
     asymmetric,
+    measure_cached,
     measure_nodes,
     measure_pages,
     measure_walks,
@@ -124,28 +125,30 @@ def captured_host(
     by = "HMAT" if "HMAT" in machine.sources["latency_idle"] else "the firmware's distances"
     said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
     if "hypervisor" in cpu.get("flags", "").split():
-        pairs, why = pages_of_vm(f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}")
+        vm = f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}"
+        (pairs, cached), why = pages_of_vm(vm, machine)
         if why:
             said += f"; this is a VM, in which walks take longer: {why}"
         else:
-            machine, added = as_timed(machine, pairs), added_by_walks(pairs)
+            machine, added = as_timed(machine, pairs, cached), added_by_walks(pairs)
             said = f"measured in this VM: {in_words(added)}; TLBs of {like}, the nearest known"
     return msgspec.structs.replace(machine, description=said)
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """Pairs of `measure_pages`, and the VM that they were measured in, until its next boot."""
+    """Pairs of `measure_pages`, `measure_cached`, and the VM of both, until its next boot."""
 
     vm: str
     pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=10_000)]
+    cached: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 
 
-def pages_of_vm(vm: str) -> tuple[np.ndarray, str]:
-    """(pairs of `measure_pages`, why they cannot be measured), from the user's cache or else measured.
+def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float], str]:
+    """((pairs of `measure_pages`, `measure_cached`), why not), from the user's cache or else measured.
 
     vm  CPU, nodes and boot: of another one nothing is taken
     """
-    none, place = np.empty((0, 2)), pt.safe_files.user_cache()
+    none, place = (np.empty((0, 2)), 0.0), pt.safe_files.user_cache()
     if os.environ.get(MEASURE) == "no":
         return none, f"not measured, by {MEASURE}=no"
     kept = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
@@ -153,7 +156,7 @@ def pages_of_vm(vm: str) -> tuple[np.ndarray, str]:
         with suppress(OSError, pt.errors.PtanalyzeError, pt.safe_files.Undecodable):
             known = pt.safe_files.json_struct(pt.safe_files.read_inside(kept, MOST_KEPT), Kept)
             if known.vm == vm:
-                return np.array(known.pairs), ""
+                return (np.array(known.pairs), known.cached), ""
     if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
         return none, f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
     try:
@@ -161,7 +164,7 @@ def pages_of_vm(vm: str) -> tuple[np.ndarray, str]:
         where = f"; kept in {kept}" if kept else ""
         said = f"ptanalyze: measuring page walks of this VM once (8 s{where}; {MEASURE}=no: never)"
         pt.options.echo(said, err=True)
-        pairs = measure_pages()
+        pairs, cached = measure_pages(), measure_cached(machine)
     except pt.UsageError as error:
         return none, f"not measured: {error}"
     except KeyboardInterrupt:
@@ -170,12 +173,13 @@ def pages_of_vm(vm: str) -> tuple[np.ndarray, str]:
         return none, "not measured: huge pages are not to be had"
     if kept and not unequal(added_by_walks(pairs)):
         with suppress(OSError), pt.formats.atomic_write(kept) as file:
-            file.write(msgspec.json.encode(Kept(vm, pairs.tolist())))
-    return pairs, ""
+            file.write(msgspec.json.encode(Kept(vm, pairs.tolist(), cached)))
+    return (pairs, cached), ""
 
 
-def as_timed(machine: pt.Machine, pairs: np.ndarray) -> pt.Machine:
-    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks."""
+def as_timed(machine: pt.Machine, pairs: np.ndarray, cached: float) -> pt.Machine:
+    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks;
+    cached  ns of `measure_cached`."""
     local = float(pairs[:, 1].min())
     times = local / machine.latency.idle[0][0]
     idle = tuple(tuple(round(ns * times, 1) for ns in row) for row in machine.latency.idle)
@@ -185,7 +189,7 @@ def as_timed(machine: pt.Machine, pairs: np.ndarray) -> pt.Machine:
         latency=msgspec.structs.replace(machine.latency, idle=idle),
         sources={**machine.sources, "latency_idle": said},
     )
-    return with_own_cycles(timed, added_by_walks(pairs), RANDOM_MEBIBYTES << 20)
+    return with_own_cycles(timed, added_by_walks(pairs), RANDOM_MEBIBYTES << 20, cached)
 
 
 def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
@@ -418,11 +422,11 @@ def unequal(added: pt.Interval) -> bool:
     return added.high - added.low > added.middle / 2
 
 
-def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int) -> pt.Machine:
+def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int, cached: float = 0.0) -> pt.Machine:
     """Machine whose walks take what they took beside `bytes_` of random data: more than the read of a leaf
     entry, from the first cache that holds them all, is the walk's own (WalkCaches.cycles).
 
-    added  by walks, as a part of a read of local memory
+    added  by walks, as a part of a read of local memory; cached  ns of `measure_cached`
     """
     ns = added.middle * machine.latency.idle[0][0]
     leaves = bytes_ / 512  # 8 bytes for 4 KiB
@@ -430,10 +434,18 @@ def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int) -> pt.
     read = caches[0].cycles if caches else float(machine.table_cycles().diagonal().mean())
     cycles = round(max(ns * machine.ghz - read, machine.walk_caches.cycles), 1)
     said = f"measured: {in_words(added)} of {bytes_ >> 20} MiB, {ns:.0f} ns"
+    spread = [round(end / added.middle, 3) for end in (added.low, added.high) if added.middle]
+    sources = {"llc_data": f"measured: {cached:.0f} ns"} if cached else {}
     return msgspec.structs.replace(
         machine,
         walk_caches=msgspec.structs.replace(machine.walk_caches, cycles=cycles),
-        sources={**machine.sources, "walk_cycles": f"{said}, {read:.0f} cycles of them a read of the entry"},
+        walk_spread=(spread[0], spread[1]) if spread else machine.walk_spread,
+        llc_data=round(max(cached * machine.ghz, machine.llc.cycles), 1) if cached else None,
+        sources={
+            **machine.sources,
+            **sources,
+            "walk_cycles": f"{said}, {read:.0f} cycles of them a read of the entry",
+        },
     )
 
 
@@ -461,7 +473,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             yield f"page walks are left out of the file: {odd}"
     if pairs.size:
         added = added_by_walks(pairs)
-        machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20)
+        machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20, measure_cached(machine))
         yield f"page walks: {in_words(added)}"
     pt.measured.write_machine(path, machine)
     size, sources = pt.errors.plural(machine.nodes, "node"), machine.sources

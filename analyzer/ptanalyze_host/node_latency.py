@@ -153,6 +153,19 @@ def measure_pages(
     return np.concatenate(pairs)
 
 
+CACHED = 4  # times L2: data that the last-level cache holds, if no other guest does
+
+
+def measure_cached(machine: pt.Machine) -> float:
+    """ns of a read of data that exceed L2 and not the last-level cache, which guests of a host share, with
+    huge pages; 0: not to be had, or no such size. UsageError as `measure_nodes`."""
+    size = CACHED * machine.l2.bytes
+    if not 1 << 20 <= size <= machine.llc.bytes / 2:
+        return 0.0
+    pairs = measure_pages(size >> 20, LEAST_TURNS)
+    return float(np.median(pairs[:, 1])) if len(pairs) else 0.0
+
+
 def added_by_walks(pairs: np.ndarray) -> pt.Interval:
     """How much longer a read takes with small pages, as a part of its time with huge ones: the median of
     `measure_pages` pairs, and their quartiles.

@@ -14,9 +14,11 @@ from native.dumping import make
 from needs import needs_root
 from ptanalyze.capture.live.locate import native
 from ptanalyze.cli import run
+from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_host.dump import dump_process
 from ptanalyze_host.node_latency import (
+    measure_cached,
     measure_nodes,
     measure_pages,
     measure_walks,
@@ -75,6 +77,7 @@ def test_reads_with_small_and_with_huge_pages_are_timed_in_turn(chaser):
     assert [len(line.split()) for line in found] == [3 + 2 * 3] * 2
     pairs = measure_pages(mebibytes=32, turns=2)
     assert (pairs > 0).all() and pairs.shape in ((10, 2), (0, 2))
+    assert (measure_cached(load_machine("epyc-genoa")) > 0) == bool(pairs.size)
 
 
 @pytest.mark.parametrize(

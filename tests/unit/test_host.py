@@ -302,6 +302,7 @@ def measured(monkeypatch, tmp_path):
         return seen.pairs
 
     monkeypatch.setattr(machine_file, "measure_pages", measure)
+    monkeypatch.setattr(machine_file, "measure_cached", lambda machine: 40.0)
     monkeypatch.setattr(machine_file, "spare", lambda pid: seen.spare)
     monkeypatch.setattr(ptanalyze.live, "native", lambda name: name)
     return seen
@@ -312,6 +313,7 @@ def test_page_walks_of_a_vm_are_measured_once_for_each_boot(taken_here, measured
     machine = taken_here(dumped())
     assert machine.latency.idle == ((125.0,),) and "60 %" in machine.description
     assert machine.walk_caches.cycles > unmeasured.walk_caches.cycles + 0.5 * 75 * machine.ghz
+    assert machine.llc_data == pytest.approx(40 * machine.ghz, abs=0.1)
     assert measured.kept.stat().st_mode & 0o777 == 0o600
     assert taken_here(dumped()) == machine and measured.times == 1
     assert taken_here(dumped(cpu="another")) is None and measured.times == 1

@@ -239,6 +239,7 @@ def counted(
     passes = [(scenario, mapped, 0), (steady, steady_mapped, scenario.steady_from)][: 1 + warm]
     executed = [instructions(scenario.trace, setup.costs, chunk) for *_, chunk in passes]
     findings = of_runs(runs[0], scenario, steady, executed[0][1])
+    beyond, adjacent = _walked(steady)
     sampled = bool(scenario.trace.sampled_walks) and bool((scenario.space.regions.tlb_level == 1).all())
     how = scenario.machine.llc, sampled_lines(scenario) if sampled else {}
     common: dict[str, Any] = {
@@ -248,8 +249,10 @@ def counted(
         "hits": steady.hits,
         "cpus": len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
         "timed": _timed(scenario),
-        "beyond": _beyond(steady),
+        "beyond": beyond,
+        "adjacent": adjacent,
     }
+    findings += [noted("in-order", CAREFUL, share=adjacent[1])] if adjacent[1] > 0.5 else []
     every = []
     for run in runs:
         each = [run.counters] if run.first is None else [run.first, run.counters]
@@ -293,15 +296,19 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
     }
 
 
-def _beyond(scenario: Scenario) -> tuple[float, float]:
-    """Counts.beyond; memory and caches as small as the capture. Of a page they hold the lines it uses.
+def _walked(scenario: Scenario) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Counts.beyond and adjacent. Memory and caches are as small as the capture; of a page they hold the
+    lines it uses. Eight pages have their entries in one line, in a guest those of its host, too.
 
     Every other walk tells which pages are walked most, the rest how much goes to others: few walks a page
     would else look like a preference. Of pages walked as often as each other, any may be held.
     """
     machine, cpus = scenario.machine, np.bincount(scenario.placement.cpu_node)
     walks = np.zeros(len(scenario.space.regions.va) << SLOT_BITS, np.uint64)  # chosen << 32 | judged
+    line = after = 0
     for block in blocks(scenario.stream.page, BLOCK):
+        line += int(np.count_nonzero(block[1:] >> 3 == block[:-1] >> 3))
+        after += int(np.count_nonzero(block[1:] == block[:-1] + 1))
         for half, one in enumerate((ONE << HALF, ONE)):
             np.add.at(walks, block[half::2].astype(np.intp), one)  # of other types it takes 20 times as long
     walks.sort()
@@ -313,7 +320,8 @@ def _beyond(scenario: Scenario) -> tuple[float, float]:
             less, past = np.searchsorted(walks, [bound << HALF, bound + ONE << HALF])
         others = judged[:less].sum() + judged[less:past].sum() * (left - less) / max(past - less, 1)
         shares.append(float(others / max(judged.sum(), 1)))
-    return shares[0], shares[1]
+    every = max(len(scenario.stream.page), 1)
+    return (shares[0], shares[1]), (line / every, after / every)
 
 
 def _timed(scenario: Scenario) -> tuple[float, bool] | None:

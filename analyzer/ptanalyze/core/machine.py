@@ -160,6 +160,8 @@ class Machine(Strict):
     host_nodes: tuple[tuple[int, ...], ...] = ()
     l1d: Cache | None = None  # per CPU, where walks read through it; None: they begin at L2
     walkers: Annotated[int, Meta(ge=1, le=64)] = 1  # page walks that a core has under way at most
+    walk_spread: tuple[Nonnegative, Nonnegative] = (1.0, 1.0)  # quartiles of measured walks over their median
+    llc_data: Positive | None = None  # cycles of a read of data that an LLC could hold which guests share
     invlpgb: bool = False  # an instruction that flushes the TLBs of all CPUs: AMD, Zen 3 and newer
 
     @property
@@ -346,6 +348,8 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
             if isinstance(array, Array) and array.entries % array.ways:
                 why = f"must be a multiple of its ways, {array.ways}"
                 yield f"{group}.{name}.entries", array.entries, why
+    if not machine.walk_spread[0] <= 1 <= machine.walk_spread[1]:
+        yield "walk_spread", list(machine.walk_spread), "must be a number up to 1 and one from 1 on"
     if machine.tlb.joins not in JOINS:
         yield "tlb.joins", machine.tlb.joins, f"must be one of {', '.join(map(str, JOINS))}"
     for name, own in (("l1d", machine.l1d), ("l2", machine.l2)):

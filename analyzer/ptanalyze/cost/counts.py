@@ -65,6 +65,7 @@ class Counts:
                   entry comes from; None where that was not counted
     beyond        shares of the walks whose data L2, and L2 and LLC, cannot hold, if they hold the pages
                   walked most, whole
+    adjacent      shares of the walks to the same eight pages as the walk before, and to the page after it
     longer        of what the first run missed beyond the further one, the part that a longer region misses at
                   best guess: the caches hold all that this one reads; 0: it is long enough
     leaves        float64[CPU nodes, nodes]  part of the reads of leaf entries from DRAM, by sampled accessed
@@ -90,6 +91,7 @@ class Counts:
     cpus: int = 1
     data: np.ndarray | None = None
     beyond: tuple[float, float] = (0.0, 0.0)
+    adjacent: tuple[float, float] = (0.0, 0.0)
     longer: float = 0.0
     leaves: np.ndarray | None = None
     timed: tuple[float, bool] | None = None

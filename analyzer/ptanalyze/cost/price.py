@@ -1,22 +1,13 @@
 """Counts to cycles to speed-ups: one pure function of counts and of what is not known.
 
 The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them
-that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
-public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
-trace: e is a stated interval, and so are the two parts of NW, cycles per instruction and waits for data. A
-page that is not in the TLB is seldom in the data caches: each walk of the baseline is followed by up to one
-wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). Not every pair of e and that wait is
-possible (docs/adr/0042-walks-hide-where-data-do.md). A speed-up is computed with the same e and NW for the
-baseline and for the policy. With a Calibration they are those of a measured run: e as
-calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
-the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
-baseline. With a PageTrial e times the walk cycles that huge pages save in the replay is the time that they
-saved (docs/explanation/page-size.md). M is the time that faults and system calls keep their callers
-busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
+that stalls the program, M the kernel's work on page tables, all summed over the CPUs. Neither e nor NW can be
+read off a trace: e is an interval, and so are the parts of NW, cycles per instruction and one wait for DRAM
+at most per walk; not every pair is possible (docs/adr/0042-walks-hide-where-data-do.md). A Calibration has
+both of a measured run, a PageTrial e (docs/explanation/page-size.md); M: docs/adr/0009.
 
 What is not known is one array axis, `corners`: shares of the LLC x idle and loaded latencies x ends of e and
-of the parts of NW, the best guess first. A ratio of two runs is monotone in each, so its least and most are
-at corners.
+of the parts of NW, the best guess first. A ratio is monotone in each, so its ends are at corners.
 """
 
 from __future__ import annotations
@@ -215,10 +206,9 @@ def over(corners: np.ndarray) -> Interval:
 class Law:
     """Cycles of a run at each corner: arrays float64[corners], the best guess first.
 
-    timed    whether cycles outside walks are known; else nothing but the arguments is set
+    timed    whether cycles outside walks are known; else only the arguments are set
     base     cycles of the baseline's run
     factor   cycles of the measured run for each of the region that stands for it; 1 without a Calibration
-    small, saved  with a PageTrial walk cycles where it was measured, and what huge pages saved; else 0
     own      the corners at the machine's own share of the LLC, the first latencies and the best guess of a
              longer region: what one-time costs are compared by
     """
@@ -244,14 +234,17 @@ class Law:
         self.timed = measured is not None or executed > 0
         if not self.timed:
             return
-        unknown = (costs.exposed, costs.cycles_per_instruction, costs.data_exposed)
+        (least, most), e = machine.walk_spread, costs.exposed
+        least *= 1 - (base.adjacent[0] if least < most else 0.0)
+        e = Interval(e.low * least, e.middle, e.high * most)
+        unknown = (e, costs.cycles_per_instruction, costs.data_exposed)
         if calibration is not None:
             exposed = counted(calibration.exposed, "calibration: exposed")
             unknown = (exposed, calibration.shared, Interval.exactly(0))
         elif pages is not None:
             unknown = (END, pages.trial.gain, Interval(0, 0, 1))
         elif native is not None:
-            unknown = (costs.exposed, native[0], Interval.exactly(0))
+            unknown = (e, native[0], Interval.exactly(0))
         self._corners(base, run, unknown)
         management = kernel_cycles(base, run, machine, costs)
         self.shared, self.grown, self.kernel = np.zeros_like(self.exposed), (1.0, 1.0), 0.0
@@ -271,9 +264,10 @@ class Law:
             self.beyond = dram = max(base.beyond[1], base.data_in_dram)
             llc = max(base.beyond[0] - dram, 0.0)
             # the rest from L2: L1D has fewer lines than a TLB has pages
-            cached = llc * machine.llc.cycles + (1 - dram - llc) * machine.l2.cycles
+            cached = llc * (machine.llc_data or machine.llc.cycles) + (1 - dram - llc) * machine.l2.cycles
+            self.spread = np.where(self.middles, 1.0, np.where(self.exposed == e.low, least, most))
             self.fewest = executed * costs.cycles_per_instruction.low
-            self.data = dram * local + cached * base.classes[run].sum()
+            self.data = dram * local * (1 - base.adjacent[1] / 2) + cached * base.classes[run].sum()
         if self.timed:
             self.before = self.walks(base), management
             self.base = self.run(*self.before)
@@ -327,9 +321,7 @@ class Law:
     ) -> None:
         """Set what a trial tells: e of the walk cycles saved is the part of the run that was saved.
 
-        e is not known by itself, on which the steep end, the kernel's work and the middle of few walkers
-        depend: by the cycles of the run where they were timed, else as assumed, but no less than instructions
-        need. A core hides as much of each walk, and the threads of a walker wait for the rest (ADR 40).
+        e is that of a timed run, else as assumed, but no less than instructions need (ADR 40).
         """
         if steady is not None:
             parts = (steady.exposed, steady.outside, steady.hidden)
@@ -392,9 +384,7 @@ class Law:
     def ratio(self, before: tuple[np.ndarray, float], after: tuple[np.ndarray, float]) -> np.ndarray:
         """float64[corners]: cycles of one run / of another, each of (walks, management).
 
-        An assumed law knows neither how much of a walk is hidden nor how much of its data's wait, but not
-        every pair of them is possible. Walks that hide one another occupy all walkers; else the program waits
-        for an access, and then for its data as for its walk (docs/adr/0042-walks-hide-where-data-do.md).
+        An assumed law is cut to what busy walkers and waits allow (ADR 42).
         """
         found: np.ndarray = self.run(*before) / self.run(*after)
         if self.assumed:
@@ -405,6 +395,7 @@ class Law:
 
     def _regimes(self, walks: np.ndarray, management: float) -> np.ndarray:
         """float64[2, corners]: cycles where walks hide one another, and where nothing hides them."""
+        walks = self.spread * walks
         queued = np.maximum(walks / self.walkers, self.fewest + self.data / OVERLAP)
         return np.stack([queued, walks + max(self.fewest, self.data)]) + management
 
@@ -454,9 +445,7 @@ class Law:
         """Run time / run time with all data local; None where data were not counted, or the caches alone can
         tell.
 
-        At best guess as many walks wait as have data that the caches cannot hold, at the ends all. An assumed
-        law, and one tried on a single node, have local data; another has what they cost in its cycles outside
-        walks.
+        At best guess walks wait whose data the caches cannot hold, at the ends all (ADR 36).
         """
         data = base.data
         if data is None or (base.beyond[1] > 0 and not data.any()):
@@ -496,8 +485,7 @@ def measured_cycles(machine: Machine, calibration: Calibration, contended: bool 
 
 
 def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, contended: bool) -> None:
-    """UsageError where a calibrated run counted walks that the replayed baseline's cannot be, at any share of
-    the LLC: cached entries in the first cache, where they were, or in the LLC with DRAM under load."""
+    """UsageError where a calibrated run counted walks that the replayed baseline's cannot be at any share."""
     local = calibration.local
     if not local.walks or not local.walk or not base.walks:
         return
@@ -524,9 +512,8 @@ def _must_be_alike(base: Counts, machine: Machine, calibration: Calibration, con
 
 
 def _native(base: Counts, machine: Machine, contended: bool) -> tuple[Interval, float] | None:
-    """(cycles per instruction of the modelled machine over the whole run, walk cycles in them), of a program
-    that was timed outside the tracer (ADR 26). Walks of that run went to tables of its own machine: all local
-    where that has one node."""
+    """(cycles per instruction of the whole run, walk cycles in them), of a program that was timed outside the
+    tracer (ADR 26). Walks of that run went to tables of its own machine: all local on one node."""
     if base.timed is None:
         return None
     measured, one_node = base.timed
