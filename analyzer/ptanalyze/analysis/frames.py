@@ -79,7 +79,7 @@ def answers() -> type[DataFrame]:
             return DataFrame.copy, (self.copy(deep=False),)
 
         def __repr__(self) -> str:
-            return f"{shown(self)!r}\n{len(self.columns)} columns: .columns"
+            return f"{shown(self).to_string()}\n{len(self.columns)} columns: .columns"
 
     return Answers
 
