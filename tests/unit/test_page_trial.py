@@ -68,8 +68,7 @@ def test_a_damaged_trial_names_file_and_field(tmp_path, old, new, why):
 
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
-# 2 GHz, 100 ns local, 200 ns remote
-MACHINE = msgspec.structs.replace(small_machine(2), walkers=2)
+MACHINE = msgspec.structs.replace(small_machine(2), walkers=2)  # 2 GHz, 100 ns local, 200 ns remote
 
 
 def read(local, remote):

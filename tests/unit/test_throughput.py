@@ -18,7 +18,7 @@ from strategies import PAGE, build_snapshot, build_trace
 # Walks and accesses per second of windows: closed forms, and the whole as the sum of its windows.
 
 MACHINE = load_machine("vmitosis-cascade-lake").resized(2)
-LOCAL, REMOTE = (80 * MACHINE.ghz, 152 * MACHINE.ghz)  # cycles
+LOCAL, REMOTE = (80 * MACHINE.ghz, 161 * MACHINE.ghz)  # cycles
 COSTS = replace(
     load_costs(MACHINE),
     exposed=Interval.exactly(0.5),
