@@ -544,6 +544,9 @@ def test_an_interval_covers_what_each_share_of_the_cache_gives_alone(shares, exe
     alone = [prices(*pair, executed=executed, **classes)[1] for pair in zip(base, policy, strict=True)]
     assert found.speedup.middle == pytest.approx(alone[0].speedup.middle)
     assert found.walk_cycles == alone[0].walk_cycles
+    assert found.speedup.low <= found.speedup.middle <= found.speedup.high
+    assert found.speedup.low == pytest.approx(min(one.speedup.low for one in alone))
+    assert found.speedup.high == pytest.approx(max(one.speedup.high for one in alone))
 
 
 def test_fewer_walks_wait_for_their_data_as_the_baselines_do():
