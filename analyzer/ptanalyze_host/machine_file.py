@@ -82,7 +82,8 @@ def host_machine(
     if l1d is not None:
         l1d, sources["l1d"] = data_cache(system, first, l1d, 1, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
-    llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
+    last = max((level for level, _ in caches(system, first[0])), default=3)
+    llc, sources["llc"] = data_cache(system, first, like.llc, last, like)
     timed = with_latency(like, latency, name)
     sources |= {key: timed.sources[key] for key in TIMED if key in timed.sources}
     return msgspec.structs.replace(
@@ -260,10 +261,6 @@ def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
     for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
         if sysfs.found(place / "type") != "Instruction":
             yield sysfs.number(place / "level", 1, 9), place
-
-
-def last_level(system: Path, cpu: int) -> int:
-    return max((level for level, _ in caches(system, cpu)), default=3)
 
 
 def data_cache(

@@ -190,7 +190,9 @@ def view(
         {**row(one), **of} for one, of in zip(found, cgroup, strict=True)
     ]
     below = [f"{len(all_of_it) - top} more: --top {len(all_of_it)}"] if len(all_of_it) > top else []
-    yield pt.columns.Section("Page tables of this host", without_places(all_of_it[:top], nodes), below)
+    alike = () if nodes > 1 else PLACES
+    rows = [{key: cell for key, cell in one.items() if key not in alike} for one in all_of_it[:top]]
+    yield pt.columns.Section("Page tables of this host", rows, below)
     if steps:
         yield pt.columns.Section(lines=[""])
         yield pt.terminal.next_steps(steps)
@@ -228,11 +230,6 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
 
 
 PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node
-
-
-def without_places(rows: list[dict[str, pt.columns.Cell]], nodes: int) -> list[dict[str, pt.columns.Cell]]:
-    """The rows with the columns that can differ on a host of so many nodes."""
-    return [{key: cell for key, cell in one.items() if nodes > 1 or key not in PLACES} for one in rows]
 
 
 def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:

@@ -129,10 +129,6 @@ class FittedPrior(msgspec.Struct, frozen=True, kw_only=True):
         low, middle, high = ([alone + crowd * (many - alone) for alone, many in ends] for crowd in crowding)
         return pt.Interval(min(low[0], high[0]), middle[1], max(low[2], high[2]))
 
-    def noise_at(self, crowding: float) -> float:
-        """Noise between that of one thread (0) and that of all cores (1)."""
-        return self.noise + crowding * (self.many_noise - self.noise)
-
 
 def overlap(walk_per_cycle: float) -> float:
     """Chance that a walk meets another one of its core: of a queue, with u walk cycles per cycle."""

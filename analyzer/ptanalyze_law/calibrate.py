@@ -475,7 +475,8 @@ def calibrate_runs(
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
         far = pt.Interval(far.low, far.middle, max(far.high, loaded.middle))
     found = _from_one(local, native, found_threads, common, rate)
-    noise = common.any_noise if crowd.low < crowd.high else common.noise_at(crowd.middle)
+    between = common.noise + crowd.middle * (common.many_noise - common.noise)
+    noise = common.any_noise if crowd.low < crowd.high else between
     if remote is None or where is None:
         _enough(local)
         found = replace(found, flags=(*found.flags, *waiting(local, busy), *crowded(base, busy, machine)))

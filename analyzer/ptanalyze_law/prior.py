@@ -381,6 +381,8 @@ def fitted(family: str, leaving_out: str | None = None) -> FittedPrior:
     anywhere = _anywhere(seen, STRETCH[family])
     data = _kept(observed_data(DATA_FAMILY), left)
     found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
+    parts = [part - 0.5 for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]
+    within = t_95(len(parts)) * deviation(parts)
     alone, together = (
         [abs(slower - 1) for _, many, slower in found if many == kind] for kind in (False, True)
     )
@@ -389,7 +391,7 @@ def fitted(family: str, leaving_out: str | None = None) -> FittedPrior:
         workloads=tuple(o.workload for o in seen[family] if not o.many),
         dram_share=around(one_thread, min(times, WIDEST)).through(lambda value: min(value, 1.0)),
         many_share=_many(family, left),
-        gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
+        gpt_part=pt.Interval(0.5 - within, 0.5, 0.5 + within),
         contention=_contention(family, near, slope),
         any_contention=_contention(family, near, 0.0, [o.contention for o in seen[family]]),
         anywhere=anywhere,
@@ -420,11 +422,6 @@ def _anywhere(seen: Mapping[str, list[Observed]], stretch: float) -> pt.Interval
 
 def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
     return [o for o in found if o.workload.casefold() != left]
-
-
-def _half(parts: list[float]) -> pt.Interval:
-    within = t_95(len(parts)) * deviation([part - 0.5 for part in parts])
-    return pt.Interval(0.5 - within, 0.5, 0.5 + within)
 
 
 def _of_data(growths: list[float]) -> pt.Interval:

@@ -213,12 +213,9 @@ def calls(
             script.munmap(0, TARGET, 1)
             script.mmap(0, TARGET, 1)
     results = script.replay(DESIGNS, costs=costs)
-    return {name: ns_of(result, call) for name, result in results.items()}
-
-
-def ns_of(result: pt.Result, call: str) -> float:
-    (ns,) = (cost.ns for cost in result.system_calls if cost.call == call)
-    return ns
+    return {
+        name: cost.ns for name, result in results.items() for cost in result.system_calls if cost.call == call
+    }
 
 
 # Time of a workload of system calls whose threads share a lock on the mappings of their process.
