@@ -67,17 +67,17 @@ def areas_in(smaps: str) -> Iterator[Area]:
 
 
 def doubts(words: np.ndarray, zero: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(own pages, holes, doubt) of blocks.
+    """(own, holes, doubt) of blocks.
 
     words  uint64[B, 512], of /proc/PID/pagemap; zero: frame of the kernel's page of zeros
-    own    int64[B]: pages that no other process maps; holes: addresses without a page
+    own    bool[B, 512]: pages that no other process maps; holes: int64[B], addresses without a page
     doubt  bool[B, 3]: some pages are as DOUBTS says
     """
     present = words & PRESENT != 0
     own = present & (words & EXCLUSIVE != 0)
     shared = present & ~own & (words & FRAME != np.uint64(zero))
     doubt = [(words & SWAPPED != 0).any(1), (present & (words & FILE != 0)).any(1), shared.any(1)]
-    return own.sum(1), SLOTS - present.sum(1), np.stack(doubt, axis=1)
+    return own, SLOTS - present.sum(1), np.stack(doubt, axis=1)
 
 
 def zero_frame() -> int:
@@ -93,7 +93,7 @@ class Blocks:
     """Blocks of a process that can be changed, and what was done to them.
 
     areas    of the process; address: int64[B] of the blocks; holes: int64[B], pages that a collapse adds
-    was_huge bool[B], as found
+    was_huge bool[B], as found; filled: uint8[B, 64], bits of the pages that no collapse adds
     left     {why: blocks} that are left alone; refused: {errno or why: blocks, of all turns}
     longest  seconds of the longest call, for up to STEP blocks
     added    bytes that the last collapse filled up; most_added: of all; memory: the most
@@ -136,7 +136,7 @@ class Blocks:
             raise pt.UsageError(f"PID {pid}: no block of 2 MiB can be changed: {whys or 'it has none'}")
 
     def find(self, least: float) -> None:
-        address, holes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        address, filled = [np.zeros(0, np.int64)], [np.zeros((0, SLOTS // 8), np.uint8)]
         for area in self.areas:
             end = area.end // HUGE * HUGE
             if area.left:
@@ -145,17 +145,18 @@ class Blocks:
             for at in range(-(-area.start // HUGE) * HUGE, end, READ):
                 blocks = np.arange(at, min(at + READ, end), HUGE)
                 own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
-                unfilled = (own < least * SLOTS) & ~doubt.any(1)
+                unfilled = (own.sum(1) < least * SLOTS) & ~doubt.any(1)
                 self.left[f"filled to less than {100 * least:.0f} %"] += int(
                     (unfilled & (missing < SLOTS)).sum()
                 )
                 for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
                     self.left[name] += int(doubtful.sum())
-                kept = ~unfilled & ~doubt.any(1) & (own > 0)
+                kept = ~unfilled & ~doubt.any(1) & (missing < SLOTS)
                 address.append(blocks[kept])
-                holes.append(SLOTS - own[kept])
+                filled.append(np.packbits(own[kept], axis=1))
         self.left = +self.left
-        self.address, self.holes = np.concatenate(address), np.concatenate(holes)
+        self.address, self.filled = np.concatenate(address), np.concatenate(filled)
+        self.holes = SLOTS - np.unpackbits(self.filled, axis=1).sum(1, dtype=np.int64)
         self.was_huge = self.huge()
 
     def words(self, start: int, blocks: int) -> np.ndarray:
@@ -248,8 +249,8 @@ class Blocks:
             adds = PAGE * max(int(self.holes[i]), int(missing[0]))
             if doubt.any():
                 self.refused[DOUBTS[int(doubt.argmax())]] += 1
-            elif not own[0] or self.added + adds > self.memory:
-                self.refused["beyond --memory" if own[0] else "given back by the program"] += 1
+            elif not own.any() or self.added + adds > self.memory:
+                self.refused["beyond --memory" if own.any() else "given back by the program"] += 1
             else:
                 self.added += adds
                 kept.append(i)
@@ -260,6 +261,25 @@ class Blocks:
         for address in self.address[chosen].tolist():
             why = self.advise(address + PAGE, PAGE, MADV_COLD)
             self.refused += Counter([why] if why else ())
+        self.refill(chosen)
+
+    def refill(self, chosen: np.ndarray) -> None:
+        """Pages of their own for blocks that are split, where they had them.
+
+        Linux 6.12 and newer map those that hold only zeros to the kernel's page of zeros, and free them
+        (try_to_map_unused_to_zeropage in mm/migrate.c): a heap touched in advance would be gone.
+        """
+        for i in chosen.tolist():
+            start, words = int(self.address[i]), self.words(int(self.address[i]), 1)[0]
+            gone = (words & PRESENT != 0) & (words & FRAME == np.uint64(self.zero))
+            pages = np.flatnonzero(gone & (np.unpackbits(self.filled[i]) > 0))
+            if len(pages) and spare(self.pid) < RESERVE + len(pages) * PAGE:
+                self.refused["free memory too low"] += 1
+                continue
+            for address in (start + PAGE * pages).tolist():
+                # made writable, and so allocated, but not written: at our address PAGE nothing can be read
+                ours, theirs = (struct.pack("QQ", base, 1) for base in (PAGE, address))
+                kernel.process_vm_writev(self.pid, ours, ctypes.c_ulong(1), theirs, ctypes.c_ulong(1), 0)
 
     def all(self) -> np.ndarray:
         return np.arange(len(self.address))
@@ -267,6 +287,7 @@ class Blocks:
     def restore(self) -> int:
         """Huge is what was huge, small what was small; how many blocks are not so after all."""
         self.split(np.flatnonzero(self.huge() & ~self.was_huge))
+        self.refill(np.flatnonzero(~self.was_huge))
         self.collapse(np.flatnonzero(self.was_huge & ~self.huge()))
         return self.changed()
 
@@ -328,7 +349,11 @@ def write_found(blocks: Blocks) -> Path | None:
         return None
     path = pt.live.RECORDS / f"{blocks.pid}.json"
     with pt.formats.atomic_write(path, "w") as file:
-        json.dump({"started": blocks.started, "huge": blocks.address[blocks.was_huge].tolist()}, file)
+        filled = {
+            int(blocks.address[i]): blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)
+        }
+        huge = blocks.address[blocks.was_huge].tolist()
+        json.dump({"started": blocks.started, "huge": huge, "filled": filled}, file)
     return path
 
 
@@ -337,7 +362,10 @@ def undo(blocks: Blocks) -> int:
     path = record_of(blocks)
     if path is None:
         raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
-    blocks.was_huge = np.isin(blocks.address, json.loads(path.read_text())["huge"])
+    found = json.loads(path.read_text())
+    blocks.was_huge = np.isin(blocks.address, found["huge"])
+    bits = [bytes.fromhex(found.get("filled", {}).get(str(at), "ff" * 64)) for at in blocks.address.tolist()]
+    blocks.filled = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, SLOTS // 8)
     if not (wrong := blocks.restore()):
         path.unlink()
     return wrong

@@ -99,7 +99,7 @@ def command(
             from .blocks import Blocks
 
             changer = "hugepages --undo" if undo else "" if dry_run else "hugepages --yes"
-            blocks = Blocks(stack, pid, least / 100, memory, pause / 1000, changer)
+            blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
             asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)

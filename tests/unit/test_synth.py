@@ -209,14 +209,6 @@ def test_every_parameter_and_the_seed_are_kept(tmp_path):
     assert "--seed=77" in capture.trace.facts["command"]
 
 
-def test_without_a_trace_the_tables_are_the_same(tmp_path):
-    parameters = Parameters(size=8 * MIB, nodes=2, accesses=500, munmap_every=50)
-    (tmp_path / "without").mkdir()
-    traced, bare = make(parameters, tmp_path), make(parameters, tmp_path / "without", trace=False)
-    assert not bare.has_trace
-    assert np.array_equal(traced.snapshot.guest.entries, bare.snapshot.guest.entries)
-
-
 def test_an_oblivious_guest_sees_one_node_of_all_the_memory(tmp_path):
     capture = make(Parameters(size=8 * MIB, nodes=4, guest="oblivious", accesses=10), tmp_path)
     facts = capture.snapshot.facts["vm"]
