@@ -111,6 +111,7 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(pt, sample, arguments, message
         ("calibrate --local -", "/dev/stdin"),
         ("calibrate --local hots.toml", "host.toml"),
         ("calibrate hots.toml", "host.toml"),
+        ("record -p 1 --strip off", "leave it out"),
     ],
 )
 def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(

@@ -60,6 +60,10 @@ def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_noth
         assert re.search(r" mitosis +about 0 % ", said)
 
 
+def test_samples_are_never_to_be_recorded_as_a_trace_is(once, hot):
+    assert "--strip" not in once("advise", hot.directory, "--stands-for", "64x").out
+
+
 def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(once, plain):
     said = one_line(once("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
     assert " mitosis about 0 % " in said and "at most -99.8 %" in said

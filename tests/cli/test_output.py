@@ -294,11 +294,6 @@ def saved(monkeypatch):
     return found
 
 
-def test_a_walk_that_ends_nowhere_is_drawn_and_ends_with_1(pt, vm_sample, tmp_path):
-    ran = pt("walk", vm_sample, "0x7f0000000000", "--plot", tmp_path / "a.svg")
-    assert ran.code == 1 and (tmp_path / "a.svg").exists() and "not mapped" in ran.out
-
-
 # Every file that is named with an option: whole, not through links, of the user who typed the command.
 
 COUNTED = {

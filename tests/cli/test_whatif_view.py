@@ -22,7 +22,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import BOUND
 from ptanalyze.show.terminal import print_view
-from ptanalyze.show.whatif import earned, everything, quantity
+from ptanalyze.show.whatif import earned
 from ptanalyze.show.whatif import memory_cell as memory
 from ptanalyze_law.perf_stat import ACCESSES, ELAPSED, EPT, PENDING
 
@@ -103,12 +103,6 @@ def test_bounds_are_never_best(results):
     assert best([results[0], bound]).kind == BOUND and not verdict(results[:1], None).answers
 
 
-def test_quantities_without_a_count_are_left_out(results):
-    names = {row[""].strip() for row in everything(results)}
-    assert "walk cycles" in names
-    assert not any(name.startswith(("ePT", "replica faults", "VM exits")) for name in names)
-
-
 def test_memory_is_counted_at_its_peak(results):
     base, peak = (
         results[0],
@@ -145,11 +139,6 @@ def test_ratios_near_one_have_three_decimals():
     assert interval(Interval(1.0034, 1.0055, 1.0135)) == "1.006x (1.003-1.014)"
     assert interval(Interval(1.06, 1.22, 1.42)) == "1.22x (1.06-1.42)"
     assert gains(Interval(1.0034, 1.0055, 1.0135)) and not gains(Interval(1.0002, 1.1, 1.2))
-
-
-def test_a_quantity_is_written_as_its_column_is():
-    asked = ((None, "share"), (0.12345, "share"), (1.0523, "ratio"), (123_456_789, "count"), (0.001, "count"))
-    assert [quantity(*one) for one in asked] == ["-", "12.35", "1.052", "123,456,789", "0.001"]
 
 
 # The commands that replay policies, asked as a new user would: sweep, advise, policies, a+b.

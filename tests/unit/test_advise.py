@@ -425,6 +425,17 @@ def test_huge_pages_alone_are_named_though_asked_for(nodes, code):
     assert limit.code == code and limit.numbers["parts"]
 
 
+def test_walks_in_order_are_said_of_the_run_and_not_again_of_its_huge_pages():
+    pages = [va + k * PAGE for va in VAS for k in range(4)]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2)
+    machine = small_machine(2)
+    run = captured_scenario(snapshot, build_trace([(0, pages)] * 9), ScenarioOptions(machine=machine))
+    plans = [plan_for("linux"), plan_for("thp", {"min_pages": 1})]
+    found = replay_scenario(run, plans, Setup.of(machine=machine, costs=COSTS))
+    assert [bool(one.finding("in-order")) for one in found] == [True, False]
+    assert found[1].walks > 100, "in order, too"
+
+
 def test_a_verdict_does_not_turn_because_huge_pages_could_not_be_asked():
     linux, _ = results("thp")
     base = replace(linux, local_tables=Interval(1.1, 1.2, 1.3), local_data=Interval.exactly(1.0))

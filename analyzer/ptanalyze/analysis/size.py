@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.columns import Message, joined, message
-from ..core.errors import RefusedError, UsageError, size_in_words
+from ..core.errors import RefusedError, UsageError
 from ..core.interval import NOTICED, Interval, as_read
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..cost.result import Result
-    from ..world.scenario import Scenario
 
 # The size curve: the same capture as runs that are larger and larger.
 
@@ -49,15 +48,11 @@ class SizeCurve:
     times    of each size the factor, the captured run's 1 first
     results  of each size those of the baseline and the policies
     bytes    of memory that the captured run maps
-    fits     bytes of memory up to which one node's LLC holds the lines of all leaf entries
-    at_least  the same where data leave page tables the least room
     """
 
     times: Sequence[float]
     results: Sequence[Sequence[Result]]
     bytes: int
-    fits: int
-    at_least: int = 0
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -105,19 +100,16 @@ class SizeCurve:
 
     @property
     def message(self) -> Message | None:
-        """Up to where the caches hold the leaf entries, and what larger runs gain; None where accessed bits
-        do not tell each."""
+        """What larger runs gain; None where accessed bits do not tell each."""
         sizes, turn = self.gains(self.best), self.turn
         if len(sizes) < len(self.times):
             return None
-        alike = size_in_words(self.at_least) == size_in_words(self.fits)
-        fits = message("size", "fits" if alike else "fits-between", least=self.at_least, most=self.fits)
         gains = [
             message("size", "gain", gain=gain, size=round(times * self.bytes))
             for times, gain in sizes[-1 if turn is None else turn :]
         ]
         code = "long" if len(sizes) == 1 else "never" if turn is None else "turns"
-        return message("size", code, fits=fits, policy=self.best, gains=joined(gains))
+        return message("size", code, policy=self.best, gains=joined(gains))
 
     @property
     def sentence(self) -> str:
@@ -172,18 +164,7 @@ def _curve(
                 raise
             why = error
             break
-    return SizeCurve(every[: len(of_each)], of_each, *_held(known, captured, how)), why
-
-
-def _held(known: ReplayCapture, captured: Scenario, how: Setup) -> tuple[int, int, int]:
-    """SizeCurve.bytes, fits and at_least."""
-    memory, lines = captured.extent
-    memory *= known.snapshot.scale
-    llc = captured.machine.llc if captured.traced else how.machine.llc
-    most, least = (
-        round(memory * held / max(lines, 1)) for held in (llc.lines, llc.lines_at(llc.every_share[0]))
-    )
-    return memory, most, least
+    return SizeCurve(every[: len(of_each)], of_each, captured.extent[0] * known.snapshot.scale), why
 
 
 def needed_curve(
@@ -200,7 +181,7 @@ def needed_curve(
     captured = known.scenario(setup)
     if captured.traced and captured.trace.chunks["touches"][captured.steady_from :].sum() > MOST_TOUCHES:
         placed = [result for result in replayed.results if not reshapes(result.policy)]
-        return SizeCurve((1.0,), [placed], *_held(known, captured, setup))
+        return SizeCurve((1.0,), [placed], captured.extent[0] * known.snapshot.scale)
     try:
         curve, _ = _curve(known, policies, setup, TIMES)
     except TooSmallError:  # the question itself has its answer

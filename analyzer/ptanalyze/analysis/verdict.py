@@ -12,7 +12,7 @@ its page tables should follow it (migration); a Wide one spans sockets, each of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,7 @@ from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
 from ..world.scaling import mapped_bytes
 from ..world.thread_placement import RECORDED
 from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
+from .setup import RESHAPED
 
 if TYPE_CHECKING:
     from ..core.columns import Finding
@@ -618,6 +619,9 @@ def _research(base: Result, within: Sequence[Result]) -> Message | None:
 UNTOLD = "huge-pages"  # Verdict.notes: what they give is not known of the run that is asked for
 
 
-def untold(refused: Collection[str], base: Result) -> list[Message]:
+def untold(refused: Mapping[str, str], base: Result) -> list[Message]:
     """Verdict.notes of a larger run, by the policies that its capture does not allow."""
-    return [message("unknown", UNTOLD)] if HUGE in refused and base.stands_for else []
+    if HUGE not in refused or not base.stands_for:
+        return []
+    way = message("way", "sampled" if refused[HUGE] == RESHAPED else "stripped")
+    return [message("unknown", UNTOLD, way=way)]

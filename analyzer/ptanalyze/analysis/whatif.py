@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from ..core.columns import CAREFUL, UNFIT, Message, message, noted
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
@@ -17,16 +19,18 @@ from ..cost.law import PageTrial, UnfitError
 from ..cost.price import UNLIKE, Pages, Unknowns, price
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
+from ..kernels.jit import say
 from ..policies import Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.scaling import AS_CAPTURED, of_one_size
 from ..world.scenario import Scenario
 from ..world.thread_placement import AUTO
+from ..world.tlb_filter import must_fit
 from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
-from .verdict import HUGE, RESET, untold, verdict, workload
+from .verdict import HUGE, RESET, UNTOLD, untold, verdict, workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -204,6 +208,11 @@ def replay(
     mainline = (HUGE,) if scenario.snapshot.native else (HUGE, RESET)
     more = {*mainline} - {plan.name for plan in plans} if judged and scenario.traced else set()
     besides = [plan_for(name) for name in mainline if name in more]
+    if besides and scenario.growth.factor > 1:
+        try:
+            must_fit(scenario.trace, scenario.machine.tlb, np.array([2]))
+        except RefusedError:
+            say(f"not known in this answer: {message('unknown', UNTOLD, way=message('way', 'stripped'))}")
     every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
     notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
     refused = {name: why for name, why in refused.items() if name not in more}

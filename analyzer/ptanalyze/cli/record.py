@@ -116,9 +116,7 @@ SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 @click.option(
     "--strip",
     type=click.Choice(["on", "off"]),
-    default="on",
-    show_default=True,
-    help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged.",
+    help="Drop touches that are certain first-level TLB hits and leave the TLB unchanged. Default: on.",
 )
 @click.option(
     "--pages",
@@ -141,7 +139,7 @@ def command(
     dump_at: str | None,
     then: str,
     user: str | None,
-    strip: str,
+    strip: str | None,
     seconds: float | None,
     native_seconds: float | None,
     pages: bool,
@@ -168,6 +166,8 @@ def command(
     """
     if pid is not None and pages:
         raise UsageError(f"--pages runs COMMAND several times; `trial --pages -p {pid}` measures what runs")
+    if pid is not None and strip:
+        raise UsageError("--strip: nothing is traced with -p, and samples are whole; leave it out")
     if pid is not None:
         whole = SAMPLED if seconds is None else seconds
         sample_running(pid, whole, output, command, tracer, region["follow_fork"])
@@ -185,7 +185,7 @@ def command(
     from ..capture.live.tracers import Options
 
     output = output or free_name(command[0])
-    options = Options(strip=strip == "on", seconds=seconds or 0, **region)
+    options = Options(strip=strip != "off", seconds=seconds or 0, **region)
     if pages and (options.marked or options.max_bytes or no_dump):
         raise UsageError(
             "--pages measures whole runs with their pages: leave out --no-dump, --max-bytes and regions, or "
