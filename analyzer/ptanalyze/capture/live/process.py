@@ -222,8 +222,9 @@ def hold(stack: ExitStack, pid: int, changer: str) -> None:
             if os.path.samestat(os.stat(path), os.fstat(number)):
                 break
     file.truncate()
-    file.write(f"{changer} of PID {pid} runs since {time.strftime('%H:%M:%S')}, as PID {os.getpid()}")
-    file.flush()
+    runs = f"{changer} of PID {pid} runs since {time.strftime('%H:%M:%S')}, as PID {os.getpid()}"
+    with suppress(OSError):  # a full file system: then it is not said who holds it
+        os.write(number, runs.encode())
     stack.callback(path.unlink, missing_ok=True)
 
 
@@ -233,12 +234,10 @@ def forget_ended() -> None:
         pid, _, started = path.stem.partition("-")
         with suppress(OSError, ValueError, KeyError, TypeError):
             started = started or json.loads(path.read_text())["started"]
-            try:
-                there = stat_fields(f"/proc/{int(pid)}")[START]
-            except (FileNotFoundError, ProcessLookupError):
-                there = ""
-            if started != there:
-                path.unlink()
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if started == stat_fields(f"/proc/{int(pid)}")[START]:
+                    continue
+            path.unlink()
 
 
 @contextmanager
