@@ -13,7 +13,7 @@ from ..core.errors import UsageError, is_whole
 from ..core.machine import at_latency_ratio
 from ..core.options import Keywords
 from ..formats.capture import CaptureLike
-from ..policies import Policy, has_parameter, members, parameters
+from ..policies import Policy, members, parameters, speaks_to
 from .frames import sweep_frame
 from .replay import with_refusals
 from .setup import Policies, Setup, asked_or_usual, open_replay_capture, policies_of, setup_of
@@ -117,7 +117,8 @@ def _points(name: str | Policy, inner: Mapping[str, Sequence[Any]]) -> list[dict
 
 
 def _has(name: str | Policy, key: str) -> bool:
-    return any(has_parameter(policy, key) for policy in members(name))
+    last = key.rpartition(".")[2]
+    return any(speaks_to(key, one) and last in one.params.__struct_fields__ for one in members(name))
 
 
 def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str | Policy]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,19 +214,15 @@ def command(
     tables = "with its page tables" if recording.snapshot else "without page tables"
     echo(f"{output}: recorded {tables}, {recording.accesses:,} accesses; {following}")
     if not region["follow_fork"] and (recording.children or Path(command[0]).name in SHELLS):
+        running = [f"PID {pid}" for pid in sorted(recording.children) if Path(f"/proc/{pid}").exists()]
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
-            f"command, or take --follow-fork{still_running(recording.children)}",
+            f"command, or take --follow-fork{'; still running: ' * bool(running)}{', '.join(running)}",
             err=True,
         )
     if recording.exit_status and not (recording.ended or recording.interrupted):
         status = f"the program itself failed, with status {recording.exit_status}"
         raise PartialDataError(f"{output}: {status}; if that is not as usual, record it again")
-
-
-def still_running(pids: Iterable[int]) -> str:
-    running = ", ".join(f"PID {pid}" for pid in sorted(pids) if Path(f"/proc/{pid}").exists())
-    return f"; still running: {running}" if running else ""
 
 
 def sample_running(

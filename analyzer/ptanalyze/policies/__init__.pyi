@@ -2,8 +2,8 @@
 
 from .contract import RESEARCH as RESEARCH
 from .contract import Policy as Policy
-from .contract import has_parameter as has_parameter
 from .contract import parameters as parameters
+from .contract import speaks_to as speaks_to
 from .registry import NOT_MAINLINE as NOT_MAINLINE
 from .registry import Plan as Plan
 from .registry import availability as availability

@@ -384,11 +384,6 @@ def allows(policy: Policy, key: str, value: Any) -> bool:
     return True
 
 
-def has_parameter(policy: Policy, key: str) -> bool:
-    """Whether KEY or POLICY.KEY is a parameter of the policy's."""
-    return speaks_to(key, policy) and key.rpartition(".")[2] in policy.params.__struct_fields__
-
-
 # Node lists among the parameters of policies: "0,2,3" names nodes, "0+1,2+3" groups of them.
 
 NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
