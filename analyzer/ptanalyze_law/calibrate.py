@@ -488,8 +488,8 @@ def calibrate_runs(
         odd = suspicious(local, remote, where, alone) if base is None else []
         odd += beyond_nodes(local, remote, where, (far, loaded), names)
         odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
-        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone, noise)
-        found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
+        found, far, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone, noise)
+        found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd, *found.flags))
     return pt.law.Calibration(
         name=name,
         machine=machine_name(machine),
@@ -584,16 +584,30 @@ def _from_two(
     ks: tuple[pt.Interval, pt.Interval],
     alone: bool,
     noise: float,
-) -> tuple[Found, pt.Interval]:
-    """(what both runs say, k of a contended node)."""
+) -> tuple[Found, pt.Interval, pt.Interval]:
+    """(what both runs say, k of an idle and of a contended node).
+
+    Where all of f would be above 1, it is 1 and k - 1 of both nodes so much larger, unless something else
+    slowed the run."""
     far, loaded = ks
-    if beyond_walks(local, remote, alone) is not None:
+    if slowed := beyond_walks(local, remote, alone) is not None:
         loaded = pt.Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
     exposed, competing = waiting_shares(local, remote, one.exposed, one.shared, alone, noise)
     share = dram_share(local, remote, places, (exposed, competing, one.part, far, loaded))
+    flags: tuple[str, ...] = ()
+    if share is not None:
+        more = 1.0 if slowed else max(share.low, 1.0)
+        if more > 1 + NOISE:
+            name, k = places[1].name, (far if places[1].state == pt.law.REMOTE else loaded).middle
+            flags = (
+                f"{name}: its cycles grow {more:.2f} times as much as if all walk cycles waited for DRAM, "
+                f"{k:.3g} times as long there: taken for {1 + more * (k - 1):.3g} times (-m: machine)",
+            )
+        far, loaded = (k.through(lambda each: 1 + more * (each - 1)) for k in (far, loaded))
+        share = share.through(lambda each: min(each / more, 1.0))
     stretch = f"the other state's stretch, {loaded.low:.3g} to {loaded.high:.3g}"
     identified, assumed = identified_by(places[1], local, remote), (stretch, *_halves(one.part))
-    return Found(exposed, competing, share, one.part, identified, assumed), loaded
+    return Found(exposed, competing, share, one.part, identified, assumed, flags), far, loaded
 
 
 def _measured(local: pt.law.MeasuredRun) -> str:

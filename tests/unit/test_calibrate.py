@@ -95,8 +95,8 @@ def test_a_remote_run_gives_how_much_of_the_time_a_walker_is_shared(s, walk):
     found = calibrate_runs(local, remote, "RP", native=True, walkers=1, common=COMMON)
     assert found.exposed == Interval.exactly(1.0)
     assert found.shared.middle == pytest.approx(s, abs=1e-4)
-    assert found.dram_share.middle == pytest.approx(1 / 0.9, rel=1e-4)
-    assert not found.flags
+    assert found.dram_share.middle == pytest.approx(1)  # 1 / 0.9 with k = 1.9, which cannot be
+    assert found.remote_stretch.middle == pytest.approx(2, rel=1e-4) and "taken for 2 times" in found.flags[0]
 
 
 def test_one_run_gives_bounds_of_e_and_says_what_is_assumed():
@@ -217,7 +217,7 @@ def test_one_thread_shares_no_walker_whatever_a_second_run_loses():
     open_ = [msgspec.structs.replace(run, seconds=None) for run in (local, remote)]
     either = calibrate_runs(*open_, "RP", walkers=1, native=True, common=COMMON)
     assert either.shared.low == 0 and either.shared.middle == either.shared.high > 0.4
-    assert "one thread" not in " ".join(either.assumed) and either.flags == ()
+    assert "one thread" not in " ".join(either.assumed) and "taken for 2 times" in either.flags[0]
 
 
 def test_walk_cycles_bound_the_threads_that_share_a_walker():
@@ -511,6 +511,9 @@ def test_without_a_placement_the_calibrated_run_is_the_baseline():
     assert found == pytest.approx([1e12, 1e12 - 0.6 * 2e11])
     assert local.speedup.middle == pytest.approx(1 / (1 - 0.6 * 0.2))
     assert "tables placed as under the baseline" in local.assumptions
+    beside = msgspec.structs.replace(NATIVE, at=None, remote=Run(2e12, 9e11, 0.0), placement="RPI")
+    all_local = cycles(read(0, 1000), read(1000, 0), calibration=NATIVE)  # at LP, as beside a remote run
+    assert cycles(read(0, 1000), read(1000, 0), calibration=beside) == all_local
 
 
 def test_walk_cycles_of_a_run_with_a_part_of_its_tables_remote_are_shared_out_by_the_part():

@@ -175,9 +175,7 @@ def placement(name: str) -> Placement:
 
 
 def _data(parts: re.Match[str]) -> str:
-    if parts["data"] != "R":
-        return LOCAL
-    return CONTENDED if parts["loaded"] else REMOTE
+    return LOCAL if parts["data"] != "R" else CONTENDED if parts["loaded"] else REMOTE
 
 
 def _shares(name: str) -> Placement:
@@ -272,6 +270,11 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     assumed: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     sources: dict[str, str] = {}
+
+    @property
+    def placed(self) -> str | None:
+        """Placement of the local run's tables: `at`, all local beside a remote run; None: the baseline's."""
+        return self.at or (None if self.remote is None else "LP" if self.native else "LL")
 
 
 RATIOS = ("gain", "contiguous", "huge_over_split")  # of a PageTrial

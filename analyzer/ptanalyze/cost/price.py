@@ -466,13 +466,13 @@ class Law:
 
 def measured_cycles(machine: Machine, calibration: Calibration, contended: bool = False) -> np.ndarray:
     """float64[sides, nodes, nodes, from]: read_cycles with the tables where the calibrated run had them: at
-    its `at` (remote: the mean latency of the other sockets), else where they are.
+    its `placed` (remote: the mean latency of the other sockets), else where they are.
 
-    UsageError where `at` is a loaded node and the machine file has no latencies under load.
+    UsageError where that is a loaded node and the machine file has no latencies under load.
     """
-    if calibration.at is None:
+    if calibration.placed is None:
         return np.stack([read_cycles(machine, contended)] * 2)
-    at = placement(calibration.at)
+    at = placement(calibration.placed)
     idle = machine.table_cycles()
     own, far = idle.diagonal(), ~same_socket(machine)
     far[:, list(machine.memory_nodes)] = False
@@ -584,7 +584,7 @@ def assumptions(
             "e": counted(calibration.exposed, "calibration: exposed"),
             "shared": calibration.shared,
             "name": calibration.name or "(unnamed)",
-            "at": f"at {calibration.at}" if calibration.at else "placed as under the baseline",
+            "at": f"at {calibration.placed}" if calibration.placed else "placed as under the baseline",
         }
         return str(message("assumed", "calibrated", taken=taken, **numbers))
     if law is None:

@@ -7,7 +7,8 @@ kernel does for faults and system calls. Waits for local data are up to one read
 walk, as in cost/price.py; data elsewhere cost the difference of the machine's latencies besides, once per
 walk: a page that the TLB does not hold is taken not to be in the data caches either. A load waits first for
 its walk, then for its line, so that e, the share that stalls the program, is the same for both. All CPUs of
-the window are taken to be busy; NUMA balancing goes by the clock and takes its share of their time.
+the window are taken to be busy; NUMA balancing goes by the clock and takes its share of their time, and a
+window with too little of it for the pages it moves lasts as long as its work.
 """
 
 from __future__ import annotations
@@ -128,8 +129,10 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
     seconds = np.diff(series.time_ns, prepend=0) * series.pace / 1e9
     counted = series.instructions.any()  # as counts.instructions has it
     executed = series.instructions if counted else series.accesses * costs.instructions_per_access
-    hertz, clocked = series.cpus * machine.ghz * 1e9, seconds > 0
-    left = np.where(clocked, np.maximum(1 - series.scale * _share(balancing, hertz * seconds), 0.0), 1.0)
+    hertz = series.cpus * machine.ghz * 1e9
+    taken = series.scale * _share(balancing, hertz * seconds)
+    clocked = taken < 1  # else there is no clock, or one that the work cannot keep to
+    left = np.where(clocked, 1 - taken, 1.0)
     own = series.cycles[:, 1] + np.where(clocked, 0.0, balancing)
     local = series.classes.sum(axis=(1, 2)) * machine.latency_cycles().diagonal().mean()
     unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
@@ -138,7 +141,7 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
     cycles = executed * cpi + data * local + exposed * waits + own  # [corners, N]
     works = (series.accesses > 0) & (cycles.min(axis=0) > 0)
     none = np.full(cycles.shape, np.nan)
-    speed = np.divide(hertz * np.nan_to_num(left, nan=1.0), cycles, out=none, where=works)
+    speed = np.divide(hertz * left, cycles, out=none, where=works)
     found = np.stack([speed.min(axis=0), speed[0], speed.max(axis=0)], axis=-1)
     return replace(series, per_second=found * series.accesses[:, None])
 
