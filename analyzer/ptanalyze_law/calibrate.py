@@ -552,7 +552,8 @@ def _from_one(
     if rate is None:
         part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
-    share, huge, flags = common.share(crowd), signs(local), _asked(crowd)
+    share, huge = common.share(crowd), signs(local)
+    flags = (MANY_THREADS,) if crowd.middle > LITTLE else (ONE_OR_MANY,) if crowd.high > LITTLE else ()
     part = _part(local, native, share, common)
     if huge:
         share, part, flags = SHARE, PART if in_the_host(local) else part, (f"local run: {huge}",)
@@ -568,12 +569,6 @@ def _from_one(
         assumed=tuple(_assumed(common, crowd.high, share, part)),
         flags=flags,
     )
-
-
-def _asked(crowd: pt.Interval) -> tuple[str, ...]:
-    if crowd.middle > LITTLE:
-        return (MANY_THREADS,)
-    return (ONE_OR_MANY,) if crowd.high > LITTLE else ()
 
 
 def _from_two(

@@ -181,7 +181,8 @@ def _counter(at: int, text: str, unit: str, event: str, percent: str, busy: str)
     match = EVENT.match(event)
     name, letters = (match["name"].lower(), match["modifiers"] or "") if match else (event.lower(), "")
     modes = "".join(sorted({*letters} & {*"ukhGH"}))
-    value, running, cpus = (_number(cell) for cell in (text, percent, busy))
+    cells = text, percent, busy
+    value, running, cpus = (float(cell) if NUMBER.fullmatch(cell) else None for cell in cells)
     if running is None or running > 100 or (busy and cpus is None):
         raise ValueError(f"its percentage of the time, or of CPUs, is not a number: {OTHER_CELLS}")
     trouble = f"{text}: {ABSENT[text]}" if text in ABSENT else ""
@@ -190,10 +191,6 @@ def _counter(at: int, text: str, unit: str, event: str, percent: str, busy: str)
         if name in KNOWN:
             raise ValueError(trouble)
     return Counter(name, modes, value, running, at, trouble, unit, cpus)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if NUMBER.fullmatch(text) else None
 
 
 def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:

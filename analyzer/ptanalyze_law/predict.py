@@ -13,7 +13,6 @@ ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
 ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
 
 NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
-LOCAL_NAME = {False: "LL", True: "LP"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,9 @@ def predicted(
 ) -> Prediction:
     """Prediction from the ratio of times and that of cycles, without noise; it is widened by noise here,
     `noise` of a pair of runs instead of the calibration's."""
-    local, measured = calibration.local, _is_measured(calibration, name)
+    local = calibration.local
+    counted = {calibration.placement, *([calibration.at] if calibration.at else ("LL", "LP", "L", "LP-LD"))}
+    measured = name in counted
     noise = calibration.noise if noise is None else noise
 
     def widened(ratio: pt.Interval) -> pt.Interval:
@@ -118,12 +119,6 @@ def slowdown(calibration: pt.law.Calibration) -> float:
         return pt.law.counted(time, "remote run: seconds")
     cycles = remote.cycles / local.cycles
     return cycles if time is None or (time - 1) * (cycles - 1) <= 0 else time
-
-
-def _is_measured(calibration: pt.law.Calibration, name: str) -> bool:
-    return name in (calibration.placement, calibration.at) or (
-        calibration.at is None and name in ("LL", "LP", "L", "LP-LD")
-    )
 
 
 def _widened(ratio: pt.Interval, noise: float) -> pt.Interval:
@@ -189,7 +184,7 @@ def _ratio(
     data: float,
 ) -> float:
     """Cycles at a placement over those of the local run; slower: those of the second run over these."""
-    base = pt.law.placement(calibration.at or LOCAL_NAME[calibration.native])
+    base = pt.law.placement(calibration.at or ("LP" if calibration.native else "LL"))
     waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
     outside = max(pt.law.outside_cycles(1.0, waited, s), 0.0)
     here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
