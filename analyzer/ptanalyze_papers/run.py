@@ -209,7 +209,7 @@ def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.colum
 
 WIDTH = 80  # columns of a first screen
 EFFECT = "- of predictions that could have failed: no bounds, and errors of effects of 5 % or more alone"
-NUMBER = "    error: (ours - published) / effect, of a ratio (x) that less 1, at least 5 %"
+NUMBER = "    error: (ours - published) / effect: of a ratio (x) that less 1, at least 5 %"
 LINE = "    {:<15} {:<22} {:>8}  {}"
 
 
