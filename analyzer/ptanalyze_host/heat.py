@@ -94,7 +94,7 @@ def sample_each(
         raise KeyboardInterrupt
     kept = (
         f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
-        "and counts less surely"
+        "and its rates are less certain"
     )
     outcomes: dict[int, list[str] | pt.errors.PartialDataError | pt.UsageError] = {}
     for pid, out in files.items():
@@ -162,8 +162,9 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
     uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
     times = cost["readings"] / cost["samples"]
     lines = [
-        f"{cost['samples']:.0f} samples of {whose} in {elapsed:.3g} s, which cover {cost['seconds']:.3g} s "
-        f"of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} times each; per sample "
+        f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, which cover "
+        f"{cost['seconds']:.3g} s of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} "
+        "times each; per sample "
         f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:
@@ -296,7 +297,7 @@ def record_running(
     children  its descendants too, by accessed bits
     misses    groups of perf's events that are TLB misses; the first group that this machine counts is taken
 
-    UsageError, PartialDataError if the process ended too early.
+    UsageError, PartialDataError if the process ended before a sample was complete.
     """
     pt.live.check_process(Path("/proc") / str(pid), pid)
     if source == "perf" and children:

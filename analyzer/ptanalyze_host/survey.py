@@ -178,7 +178,7 @@ def survey() -> list[Surveyed]:
     after = {one.pid: ticks(PROC / str(one.pid)) for one in found}
     lasted = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
     used = {pid: max(count - before[pid], 0) / lasted for pid, count in after.items()}
-    found = [replace(one, cpus=round(used[one.pid], 2)) for one in found]
+    found = [replace(one, cpus=round(used[one.pid], 2)) for one in found if one.name != "ptanalyze"]
     return sorted(found, key=lambda one: (-one.remote_bytes, -one.cpus, -one.table_bytes, one.pid))
 
 

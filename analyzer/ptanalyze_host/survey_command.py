@@ -13,7 +13,7 @@ import click
 
 import ptanalyze as pt
 
-from .survey import FEW, grouped
+from .survey import grouped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -177,9 +177,8 @@ def view(
         steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
     elif found and nodes == 1:
         said = "One node: nothing can be remote; page size is the only question."
-        walked = [one for one in found if one.leaf and one.kind != "vm" and one.pid != os.getpid()]
-        most = max(walked, key=lambda one: sum(one.leaf.values()) >= FEW, default=None)
-        steps = tried(found) | (measured(most) if most else {})
+        walked = [one for one in found if one.leaf and one.kind != "vm"]
+        steps = tried(found) or next(map(measured, walked), {})
     elif found:
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
         steps = tried(found)
@@ -189,7 +188,7 @@ def view(
     all_of_it = [*map(row_of_group, groups)] or [
         {**row(one), **of} for one, of in zip(found, cgroup, strict=True)
     ]
-    below = [f"{len(all_of_it) - top} more: --top {len(all_of_it)}"] if len(all_of_it) > top else []
+    below = [f"--top {len(all_of_it)} lists {len(all_of_it) - top} more"] if len(all_of_it) > top else []
     alike = () if nodes > 1 else PLACES
     rows = [{key: cell for key, cell in one.items() if key not in alike} for one in all_of_it[:top]]
     yield pt.columns.Section("Page tables of this host", rows, below)
@@ -203,8 +202,6 @@ def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
     for one in behind[:REPAIRS]:
         share = f"{100 * (one.remote_share or 0.0):.0f} % of walks remote"
         yield f"  {called(one)}, {share}: {one.left_behind}"
-    if len(behind) > REPAIRS:
-        yield f"  {len(behind) - REPAIRS} more with --json: left_behind"
 
 
 def dump_of(one: Surveyed) -> str:
@@ -221,11 +218,11 @@ def measured(one: Surveyed) -> dict[str, str]:
 
 
 def tried(found: Sequence[Surveyed]) -> dict[str, str]:
-    """What huge pages give the first whose page size may matter and can be changed."""
+    """What huge pages give the first whose page size may matter and can be changed, then its walks."""
     for one in found:
         if one.mostly_small and one.kind != "vm" and not pt.live.keeps_page_size(one.pid):
             line = f"{pt.errors.as_root()} trial --pages -p {one.pid}"
-            return {f"huge pages of {called(one)}": line}
+            return {f"huge pages of {called(one)}": line} | measured(one)
     return {}
 
 

@@ -1,6 +1,7 @@
 """`ptanalyze report`: a page to read about captures."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import click
@@ -61,6 +62,7 @@ def command(
         setup = pt.replay_options.setup_from(options, asked[0], progress)
         found = studies(asked, setup, pt.replay_options.question(memory, horizon, names))
         page = html(found, f"{pt.errors.program()} {shlex.join(context.meta['typed'])}", progress)
+    done = "replaced" if Path(output).exists() else "wrote"
     write(output, page)
-    pt.options.echo(f"ptanalyze: wrote {output}", err=True)
+    pt.options.echo(f"ptanalyze: {done} {output}", err=True)
     return pt.check.exit_code([finding for study in found for finding in study.checks])

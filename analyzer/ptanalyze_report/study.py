@@ -13,7 +13,7 @@ from pandas import DataFrame, concat
 
 import ptanalyze as pt
 from ptanalyze.show.advise import view
-from ptanalyze.show.whatif import to_type
+from ptanalyze.show.whatif import SAYS_NOTHING, to_type
 
 WINDOWS = 20  # in the picture over time
 LOCAL = ("Local", "Local-Local")
@@ -140,9 +140,9 @@ def glance(study: Study) -> list[Number]:
     numbers = []
     if study.timed:
         low, middle, high = (100 * base[f"walk_share{end}"] for end in ("_low", "", "_high"))
-        numbers.append(
-            Number(f"{low:.0f}-{high:.0f} %", "of this run is page walks", f"best guess {middle:.0f} %")
-        )
+        if high - low < 100 * SAYS_NOTHING:
+            guess = f"best guess {middle:.0f} %"
+            numbers.append(Number(f"{low:.0f}-{high:.0f} %", "of this run is page walks", guess))
     if study.traced:
         numbers.append(Number(f"{base['walks']:,}", pt.style.WEIGHTS.get(base["run"], "walks"), under))
     what = f"of {'walks' if study.traced else 'pages'} {study.local}"

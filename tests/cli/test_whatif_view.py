@@ -346,4 +346,5 @@ def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_
         assert f"-m {DEFAULT_MACHINE}" in said
     with_pages = pt("whatif", sample, *on, "-p", "mitosis", "-p", "thp", "--weight", "walks")
     assert "thp" in with_pages.out and "1.00x" not in with_pages.out
+    assert "changes nothing: mitosis" in with_pages.out and "mainline" not in with_pages.out
     assert pt("whatif", sample, *on, "--full").out.count("mitosis")

@@ -14,7 +14,7 @@ import pytest
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
-from ptanalyze.kernels.jit import CodeCache, folder_of, keep_compiled, load_code, save_code
+from ptanalyze.kernels.jit import CodeCache, folder_of, load_code, save_code
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
@@ -312,10 +312,6 @@ def test_what_only_compiled_code_can_call_says_so_and_does_not_end_the_process()
 @njit
 def grow_in_loop(pages):
     grow(pages, 3)
-
-
-def test_functions_that_are_not_compiled_stay_as_they_are():
-    assert keep_compiled(len) is len
 
 
 @pytest.mark.parametrize("left", ["", "Other = 1\n"])

@@ -170,6 +170,7 @@ def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkey
     for nodes, on in (1, {0: 1.0}), (2, {0: 1.0}):
         steps = said_of([replace(one, runs=on, leaf={0: one.leaf[0]}) for one in found], nodes)
         assert ["-p 9" in line for line in steps if "--pages" in line] == [True]
+        assert {*re.findall(r" -p (\d+)", " ".join(steps))} == {"9"}
     assert not any("--pages" in line for line in said_of(found[:4], 1))
 
 

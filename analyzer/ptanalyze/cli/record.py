@@ -236,6 +236,8 @@ def sample_running(
     for line in installed(SAMPLERS)(pid, output, max(round(seconds), 1), tracer, children):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
+    if not Path(f"/proc/{pid}").exists():
+        raise PartialDataError(f"{output}: PID {pid} ended early; what was sampled until then is kept")
 
 
 def installed(group: str) -> Any:

@@ -188,7 +188,7 @@ def own_machine(capture: Capture) -> tuple[str | Machine, str]:
 
     for point in entry_points(group=HOSTS, name="captured"):
         if (machine := point.load()(capture)) is not None:
-            how = f"`{program()} {HOST_MODEL} --measure` measures all"
+            how = f"`{program()} {HOST_MODEL}` measures all"
             return machine, f"{machine.name}, {machine.description}; {how}"
     return DEFAULT_MACHINE, ""
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TODAY = "today"
 HEAD = ("what", "speed-up", "memory", "break-even", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
+SAYS_NOTHING = 0.9  # width of the share of a run that walks take
 SAID_WHY = 2  # reasons to refuse policies that stand on the first screen
 
 
@@ -60,8 +61,12 @@ def view(
     )
     rows = table(results)
     yield Section(lines=[*([""] if rows else []), *rows])
-    if others and rows and RESEARCH in {available(result) for result in others}:
+    shown = [one for one in others if effect(one, base)] if one_node(base) else others
+    if rows and RESEARCH in map(available, shown):
         yield Section(lines=[str(message("research", "needed"))])
+    if rows and len(shown) < len(others):
+        alike = [label_of(one, results) for one in others if not effect(one, base)]
+        yield Section(lines=[str(message("about", "alike", policies=", ".join(alike)))])
     if further:
         yield Section(lines=[*left_out(refused or {}), about(base), ""])
         yield further
@@ -123,7 +128,7 @@ def about(base: Result) -> str:
         message("about", "each-walks", walks=base.walks // readers, nodes=readers)
         if each
         else message("about", "walks", walks=base.walks, run=run if base.hits.any() else ""),
-        message("about", "share", share=share) if share and (share.low >= 0.005 or share.high < 1) else "",
+        message("about", "share", share=share) if share and share.high - share.low < SAYS_NOTHING else "",
     ]
     return f"{'; '.join(filter(None, map(str, parts)))}."
 
@@ -262,7 +267,9 @@ def further(
         steps["advise"] = f"{this} advise{named}"
     steps["report"] = f"{this} report{named}"
     if base.finding(ELSEWHERE) is not None:
-        steps |= {"model": f"{this} {HOST_MODEL}", "host": "the same, where host.toml is"}
+        here = Path("host.toml").exists()
+        steps |= {} if here else {"model": f"{this} {HOST_MODEL}"}
+        steps["host"] = "the same with -m host.toml" if here else "the same, where host.toml is"
     if capture is None:
         steps["own"] = f"{as_root()} record -o app -- ./app"
     elif base.speedup is not None and not calibrated:
