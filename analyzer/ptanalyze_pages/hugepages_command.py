@@ -91,7 +91,7 @@ def command(
         pid = process_of(capture, any(param.name in of_pid for param in typed))
     for param in typed:
         if (pid is not None) is not (param.name in of_pid):
-            whose = "a PID or the name of a process" if pid is None else "CAPTURE"
+            whose = f"a process: -p {capture or 'PID'}" if pid is None else "CAPTURE"
             option = "--yes" if param.name == "dry_run" and not dry_run else param.opts[0]
             raise pt.UsageError(f"hugepages: {option} goes with {whose}")
     if pid is not None:
