@@ -56,14 +56,11 @@ def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]
     return described(table, provenance=provenance, means=means)
 
 
-def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
-    """One row per Result: cost.result.COLUMNS.
-
-    attrs["machine"]: machine_limits, if a Machine is given. Printed, it shows few of its columns.
-    """
+def whatif_frame(results: Sequence[Result], machine: Machine | None = None, refused: Any = ()) -> DataFrame:
+    """One row per Result: cost.result.COLUMNS; printed few of them, and `refused`, {policy: why}."""
     rows = numbers(table_of([result.row() for result in results]), COLUMNS)
-    limits = machine_limits(machine) if machine else {}
-    return described(answers()(rows), owned(results), provenance_of(results), COLUMNS, machine=limits)
+    about = {"machine": machine_limits(machine) if machine else {}, "refused": dict(refused)}
+    return described(answers()(rows), owned(results), provenance_of(results), COLUMNS, **about)
 
 
 @cache
@@ -79,7 +76,8 @@ def answers() -> type[DataFrame]:
             return DataFrame.copy, (self.copy(deep=False),)
 
         def __repr__(self) -> str:
-            return f"{shown(self).to_string()}\n{len(self.columns)} columns: .columns"
+            refused = [f"{name}: {why}" for name, why in self.attrs.get("refused", {}).items()]
+            return "\n".join([shown(self).to_string(), f"{len(self.columns)} columns: .columns", *refused])
 
     return Answers
 
@@ -88,7 +86,8 @@ def shown(table: DataFrame) -> DataFrame:
     """Policies, their speed-ups, and MiB at their peak beyond the baseline's."""
     total = peak_bytes(table)
     more = (total - total[table["policy"] == table["baseline"]].head(1).sum()) / 2**20
-    named = ["policy", "params"] if table["policy"].duplicated().any() else ["policy"]
+    swept = table.attrs.get("swept", [])
+    named = [*swept, "policy"] if swept or not table["policy"].duplicated().any() else ["policy", "params"]
     ends = ["speedup", "speedup_low", "speedup_high"] if table["speedup"].notna().any() else ["walk_cycles"]
     return table[[*named, *ends, *table.columns.intersection(["over"])]].assign(memory_mib=more).round(3)
 
@@ -132,7 +131,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
-    table = numbers(table_of(rows), COLUMNS)
+    table = answers()(numbers(table_of(rows), COLUMNS))
     return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
 
 
@@ -182,7 +181,7 @@ class Replayed:
     @cached_property
     def frame(self) -> DataFrame:
         """whatif_frame: one row per policy."""
-        return whatif_frame(self.results, self.machine)
+        return whatif_frame(self.results, self.machine, self.refused)
 
     def _table(
         self,

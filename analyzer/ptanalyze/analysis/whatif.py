@@ -147,10 +147,12 @@ def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
-    """[Plan]: the baseline's, then the others in their order."""
-    plans = [plan_for(policy, params) for policy, params in policies]
-    at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
-    first = plan_for(baseline) if at is None else plans.pop(at)
+    """[Plan]: the baseline's, NAME or NAME:KEY=VALUE, then the others in their order."""
+    plans, (name, *own) = [plan_for(policy, params) for policy, params in policies], baseline.split(":")
+    first = plan_for(name, dict(setting.partition("=")[::2] for setting in own) if own else {})
+    for k, plan in enumerate(plans):
+        if plan.name == first.name and (not own or plan.params == first.params):
+            return [plans.pop(k), *plans]
     return [first, *plans]
 
 
@@ -254,7 +256,7 @@ def whatif(
     """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
     Columns: COLUMNS of ptanalyze/cost/result.py, their units in attrs["units"]; shares are of walks.
-    speedup_low, speedup and speedup_high are NaN without a trace. attrs["machine"]: its latencies.
+    speedup, _low and _high are NaN without a trace. Printed: memory_mib, peak MiB over the baseline's.
     """
     return replay(capture, policies, setup, **options).frame
 

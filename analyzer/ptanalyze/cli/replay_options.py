@@ -97,10 +97,10 @@ def pair_of(setting: str, before: str = "--set ") -> tuple[str, str]:
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:
     """Names of -p, each once: A,B as two, "all" as all that there are."""
-    from ..policies import names
+    from ..policies import policies
 
     split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
-    every = [name for part in split for name in (names() if part == "all" else [part])]
+    every = [name for part in split for name in (policies() if part == "all" else [part])]
     return tuple(dict.fromkeys(every))
 
 

@@ -7,8 +7,7 @@ kernel does for faults and system calls. Waits for local data are up to one read
 walk, as in cost/price.py; data elsewhere cost the difference of the machine's latencies besides, once per
 walk: a page that the TLB does not hold is taken not to be in the data caches either. A load waits first for
 its walk, then for its line, so that e, the share that stalls the program, is the same for both. All CPUs of
-the window are taken to be busy; NUMA balancing goes by the clock and takes its share of their time, and a
-window with too little of it for the pages it moves lasts as long as its work.
+the window are taken to be busy; NUMA balancing takes its share of their time; more than all adds to it.
 """
 
 from __future__ import annotations
