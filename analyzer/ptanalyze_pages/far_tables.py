@@ -81,7 +81,7 @@ def two_nodes(near: int, far: int) -> None:
     if len(nodes) < 2:
         raise pt.UsageError(
             "trial: this machine has one node with memory, so tables cannot be far from threads; "
-            "it needs two, or an emulated machine (tests/lab)"
+            "it needs two; --pages compares page sizes on one"
         )
     if near == far or near not in nodes or far not in nodes or not nodes[near].cpus:
         raise pt.UsageError(

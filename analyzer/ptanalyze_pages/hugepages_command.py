@@ -96,10 +96,18 @@ def command(
             raise pt.UsageError(f"hugepages: {option} goes with {whose}")
     if pid is not None:
         with ExitStack() as stack:
+            from ptanalyze_host.dump import descendants
+
             from .blocks import Blocks
 
-            changer = "hugepages --undo" if undo else "" if dry_run else "hugepages --yes"
-            blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
+            changer = "hugepages --undo" if undo else "hugepages" if dry_run else "hugepages --yes"
+            try:
+                blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
+            except pt.UsageError as error:
+                if not (undo and "shared with" in str(error)):
+                    raise
+                names = ", ".join(map(pt.live.called, descendants(pid)))
+                raise pt.errors.PartialDataError(f"{error}; --undo again when {names} has ended") from None
             asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)
@@ -140,6 +148,7 @@ def change(
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
     from .blocks import HUGE, PAGE, record_of, to_undo, undone
     from .mappings import accessed, half_of
+    from .trial import must_be_made
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
     undo = f"undo with: {to_undo(blocks.pid)}"
@@ -163,7 +172,9 @@ def change(
         if len(mine):
             sizes = ", ".join(map(words, (HUGE * len(mine), PAGE * int(blocks.holes[mine].sum()))))
             yield f"{area.start:<14x} {area.name[:20] or 'anonymous':20} {len(mine):,} blocks, {sizes} more"
-    if dry_run or not len(chosen):
+    if not dry_run:
+        must_be_made(blocks, len(chosen))
+    else:
         yield from left_and_refused(blocks)
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
@@ -173,7 +184,7 @@ def change(
     yield f"if this is killed (kill -9), {undo}"
     try:
         with undone(blocks, kept=True):
-            made = blocks.collapse(chosen)
+            made = must_be_made(blocks, blocks.collapse(chosen))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; {blocks.state()}") from None
     yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory"

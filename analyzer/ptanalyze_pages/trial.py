@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +18,7 @@ from ptanalyze_host import sysfs
 from ptanalyze_host.dump import descendants
 from ptanalyze_host.node_latency import cpu_model
 
-from .blocks import HUGE, Blocks, must_be_root, to_undo, undone
+from .blocks import HUGE, SLOTS, Blocks, must_be_root, record_of, to_undo, undone
 from .far_tables import NODES, begun, largest, wait
 from .figure import Meter, cpu_seconds, meter_of, must_work, window_of
 
@@ -29,11 +28,11 @@ STILL = 5  # windows without growth, and as many as with it: the figure is too c
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
-LEFT = 0.1  # of the CPU time: less varies by as much from run to run
+SHORTEST = 50 * 0.02  # CPU seconds that are compared, at least: they begin within a LOOK
+TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a 30th of that
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
-LONG = 30.0  # seconds of a first run, after which it may be one of a server
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -143,11 +142,7 @@ class Measured:
 
     @property
     def contiguous(self) -> Ratio | None:
-        """Speed with small pages whose frames lie in a row over that as found.
-
-        It is measured once, and a load that comes in between is in it: so its range has all that the same
-        pages did later (on a busy machine it came out at 0.45x, and at 1.06x by what they did later).
-        """
+        """Speed with small pages in contiguous frames over that as found; later ones widen its range."""
         contiguous, found = self.rates["contiguous"], self.rates["found"]
         if not (contiguous and found):
             return None
@@ -173,10 +168,9 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
     """Measure a running process as found, then with huge and split pages in turns; leave it as found."""
     with ExitStack() as stack:
         blocks = how.blocks(stack, pid)
-        were = int(blocks.was_huge.sum())
-        how.say(
-            f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {were:,} of them huge; it is never stopped"
-        )
+        how.say(f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {blocks.was_huge.sum():,} of them huge")
+        if record_of(blocks):
+            raise pt.UsageError(f"PID {pid}: its pages were changed before; undo that first: {to_undo(pid)}")
         must_work(pid, how.seconds or 1.0)
         meter = meter_of(stack, pid, figure)
         seconds = how.seconds or window_of(meter)
@@ -195,6 +189,14 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
             raise KeyboardInterrupt(f" after {pairs}{so_far}; {blocks.state()}") from None
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
+
+
+def must_be_made(blocks: Blocks, made: int) -> int:
+    """How many of the blocks became huge; PartialDataError for none."""
+    if not made:
+        whys = ", ".join(f"{count:,} {why}" for why, count in blocks.refused.most_common())
+        raise pt.errors.PartialDataError(f"PID {blocks.pid}: nothing done: no block became huge: {whys}")
+    return made
 
 
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
@@ -221,11 +223,9 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
 
 def several(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float, limit: float) -> None:
     end, rates = time.monotonic() + limit, done.rates[state]
-    while not rates or time.monotonic() < end:
+    while time.monotonic() < end + (0 if rates else limit):
         rate = window(blocks, meter, done, state, seconds)
         rates += [rate] if rate else []
-        if time.monotonic() > end + limit:
-            break
 
 
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
@@ -239,17 +239,17 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     )
     several(blocks, meter, done, "found", how.seconds, each)
     how.say(f"making {len(blocks.address):,} blocks huge, and small again")
-    done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
+    done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3)))
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how.seconds, each)
     done.ended = f"measured for {how.limit:g} s (--time)"
-    while not rates["huge"] or time.monotonic() < end:
+    while time.monotonic() < (end if rates["huge"] else began + 2 * how.limit):
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
         blocks.split(blocks.all())
         split = window(blocks, meter, done, "split", how.seconds)
-        if huge and split:
+        if huge and split and done.made[-1]:
             rates["huge"].append(huge)
             rates["split"].append(split)
             shown = [f"{float(f'{rate:.4g}'):,.6g}" for rate in (huge, split)]
@@ -258,21 +258,24 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
             break
-        if time.monotonic() > began + 2 * how.limit:
-            break
 
 
 def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How) -> Measured:
     """Run a command to its end in turns, as it is and with huge pages, made after `warm_up` seconds; None:
     when it has the memory of a first run. It stands still meanwhile; CPU times of the rest are compared.
     """
+    how.say("COMMAND is run to its end: to try a server that runs, give -p PID")
     most, moment = 0, "it had its memory" if warm_up is None else f"{warm_up:g} s"
     if warm_up is None:
         how.say(f"a run to see how much memory it takes, then {2 * pairs} in turns")
         with ExitStack() as stack:
             program = start(stack, command, 0, how)
-            tell_of_a_long_run(stack, how.say)
             most = grown(program)
+        if program.returncode or most < SLOTS:
+            failed = f"failed with exit code {program.returncode}" if program.returncode else ""
+            raise pt.errors.PartialDataError(
+                f"{command[0]}: {failed or 'ended before it had memory to change'}"
+            )
     done = Measured(f"CPU time after {moment}", ended=f"all {pairs} pairs are measured (--pairs)")
     began = time.monotonic()
     for turn in range(2 * pairs):
@@ -280,8 +283,6 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
         with ExitStack() as stack:
             started = time.monotonic()
             program = start(stack, command, warm_up or 0, how)
-            if turn == 0 and not most:
-                tell_of_a_long_run(stack, how.say)
             if most:
                 grown(program, FILLED * most)
                 wait(program, 0)
@@ -290,36 +291,27 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
                 blocks = how.blocks(stack, largest(program.pid))
                 if state == "huge":
                     done.blocks = blocks
-                    done.made.append(blocks.collapse(blocks.all()))
+                    done.made.append(must_be_made(blocks, blocks.collapse(blocks.all())))
                 huge, done.resident = blocks.shares()
                 done.share[state] = min(huge / max(done.resident, 1), 1.0)
                 before = sum(cpu_seconds(pid) for pid in family)
             _, status, used = os.wait4(program.pid, 0)
             program.returncode = os.waitstatus_to_exitcode(status)
             if program.returncode:
-                raise pt.errors.PartialDataError(f"{command[0]}: ended with exit code {program.returncode}")
+                raise pt.errors.PartialDataError(f"{command[0]}: failed with exit code {program.returncode}")
             ended, took = time.monotonic(), used.ru_utime + used.ru_stime
             done.runs.append((ended - started, ended - stopped, took))
             rest = took - before
             pages = "as found" if state == "found" else "huge pages"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
-            if rest < LEFT * took:
+            if rest < (least := max(SHORTEST, TO_FREE * done.resident)):
                 raise pt.errors.PartialDataError(
-                    f"{command[0]}: {before:.2f} of {took:.2f} CPU s were used before {moment}: too "
-                    "little is left to measure; give it more to do, or a shorter --warm-up"
+                    f"{command[0]}: nothing measured: {rest:.2f} CPU s after {moment}, at least {least:.2g} "
+                    f"are needed; give it more to do{'' if warm_up is None else ', or a shorter --warm-up'}"
                 )
             done.rates[state].append(1 / rest)
     done.seconds = time.monotonic() - began
     return done
-
-
-def tell_of_a_long_run(stack: ExitStack, say: Callable[[str], None]) -> None:
-    """Say once that a first run takes long, unless the stack ends before."""
-    line = f"still running after {LONG:g} s: a server never ends; -p PID tries a running one"
-    timer = threading.Timer(LONG, say, [f"{line} (Ctrl-C stops this)"])
-    timer.daemon = True
-    stack.callback(timer.cancel)
-    timer.start()
 
 
 def grown(program: "subprocess.Popen[bytes]", enough: float = math.inf) -> int:
@@ -358,7 +350,8 @@ def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) ->
     program = begun(command, how.run_as)
     stack.callback(program.wait)
     stack.callback(program.kill)
-    wait(program, warm_up)
+    if warm_up:
+        wait(program, warm_up)
     return program
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -157,10 +158,7 @@ def command(
         raise pt.UsageError("trial: give a command after --, or a process with -p PID")
     if len(words) == 1 and "--" not in click.get_current_context().meta["typed"]:
         must_not_run(words[0])
-
-    def say(line: str) -> None:
-        pt.options.echo(line, err=True)
-
+    say = partial(pt.options.echo, err=True)
     if pages:
         how = trial.How(
             least / 100,
@@ -184,11 +182,11 @@ def command(
             pt.options.echo(line)
         if file is not None:
             made = trial.record(measured, words)
-            pt.measured.write_calibration(file, made)
             try:
                 made.must_fit(True)
-            except pt.UsageError as error:
-                say(f"{file}: written, but whatif and predict will refuse it: {error}")
+                pt.measured.write_calibration(file, made)
+            except pt.law.UnfitError as error:
+                say(f"{file}: not written: {error.why}")
         return
     if pid is None or figure is None:
         raise pt.UsageError(
@@ -243,11 +241,8 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count = {state: len(each) for state, each in rates.items()}
-    found = (
-        f"its pages as found ({100 * share:.0f} % of its memory huge)"
-        if share > 0.01
-        else "small pages as found"
-    )
+    partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
+    found = partly if share > 0.01 else "small pages as found"
     again = over(rates["again"], rates["split"]) if rates["again"] and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once, later = (
@@ -277,7 +272,12 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
         lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
-    if done.gain and done.gain[0] > 1 and pid is not None:
+    if done.gain and pid is not None and count["huge"] < PAIRS:
+        _, given, figure = done.figure.partition("--figure-of ")
+        option = f" {given}{shlex.quote(figure)}" if given else ""
+        typed = f"-p {pid} --time {max(60, 4 * done.seconds):.0f}s{option}"
+        lines.append(f"no proposal    too few pairs; next: {pt.errors.as_root()} trial --pages {typed}")
+    elif done.gain and done.gain[0] > 1 and pid is not None:
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif done.gain and done.gain[0] <= 1 and not done.fixed_time:
         why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
@@ -287,8 +287,8 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
 
 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
-    """What was not done, after a bound on what a thread of the process waited (ADR 43)."""
-    wait = f"longest wait   {1000 * blocks.longest:.1f} ms at most: the longest call"
+    """What was not done, after the longest call (ADR 43)."""
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms: a request waits for each with a block of its own"
     return [
         *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
         *(f"left alone     {count:,} blocks: {why}" for why, count in blocks.left.most_common()),

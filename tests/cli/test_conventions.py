@@ -2,7 +2,6 @@
 
 import json
 import os
-import queue
 import re
 import shutil
 import subprocess
@@ -30,7 +29,6 @@ from ptanalyze.core.options import Keywords, Options
 from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import names
 from ptanalyze.show import terminal
-from ptanalyze_pages import trial
 
 # What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
 
@@ -183,16 +181,6 @@ def test_who_forgot_p_is_not_given_a_second_process(pt, tmp_path, count):
             assert f"`-- {program.name}`" in ran.err and (f"`-p {pids[0]}`" in ran.err) == (count == 1)
         meant = pt("trial", "--pages", "--", program.name)  # it is not on the PATH
         assert meant.code == 2 and "-p " not in meant.err
-
-
-def test_a_long_first_run_is_said_once(monkeypatch):
-    for after, lines in ((0.01, 1), (600.0, 0)):
-        monkeypatch.setattr(trial, "LONG", after)
-        said = queue.SimpleQueue()
-        with ExitStack() as stack:
-            trial.tell_of_a_long_run(stack, said.put)
-            assert not lines or said.get(timeout=600)
-        assert said.empty()
 
 
 def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):

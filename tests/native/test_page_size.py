@@ -205,6 +205,25 @@ def test_shared_and_swapped_pages_make_doubts():
     assert doubt.tolist() == [[False, False, True], [False] * 3, [True, False, False]]
 
 
+def test_what_changes_no_block_measures_nothing(program, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(blocks, "spare", lambda pid: blocks.RESERVE)
+    file = tmp_path / "app.toml"
+    with running(program, 1) as one:
+        of = ["-p", str(one.pid), "--figure-of", "date +%s%N", "--time", "3s"]
+        for words in (["hugepages", str(one.pid), "--yes"], ["trial", "--pages", "-o", str(file), *of]):
+            assert run(words) == 3 and "free memory too low" in capsys.readouterr().err
+        assert not file.exists() and not list(pt.live.RECORDS.glob(f"{one.pid}.json"))
+
+
+def test_turns_without_a_huge_block_are_no_pairs(areas, monkeypatch):
+    turns = iter([4, 0, 4])
+    monkeypatch.setattr(Blocks, "collapse", lambda *_: next(turns, 0))
+    with pages_of(areas.pid) as pages:
+        done = Measured("")
+        engine.windows(pages, Counts(*[1.0] * 99), done, engine.How(seconds=0.1, limit=3))
+        assert len(done.rates["huge"]) == 1 < len(done.made)
+
+
 def test_calls_alone_go_before_other_programs(areas, monkeypatch):
     """A call that is preempted holds the memory's lock: 0.4 s for 1.9 s of it on a busy machine."""
     real, seen = blocks.kernel.syscall, set()
@@ -278,13 +297,20 @@ def test_command_undoes_at_its_end_or_later(program, capsys):
             tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "30ms", "--time", "6s")
             assert any("--undo" in tool.stderr.readline() for _ in range(2))
             assert wait_for(lambda: huge_areas(one.pid), 3600)
-            for words in (["trial", "--pages", "-p"], ["hugepages", "--yes"], ["hugepages", "--undo"]):
+            for words in (
+                ["trial", "--pages", "-p"],
+                ["hugepages", "--yes"],
+                ["hugepages", "--undo"],
+                ["hugepages"],
+            ):
                 assert run([*words, pid]) == 2
                 assert f"trial --pages of PID {pid} runs since" in capsys.readouterr().err
             tool.send_signal(number)
             tool.communicate()
             assert tool.returncode == (-number if number == signal.SIGKILL else 128 + number)
             assert number == signal.SIGKILL or not huge_areas(one.pid)
+        assert run(["trial", "--pages", "-p", pid]) == 2
+        assert f"hugepages {pid} --undo" in capsys.readouterr().err
         with pages_of(one.pid) as pages:
             pages.split(pages.all())
         assert run(["hugepages", pid]) == 0 and f"hugepages {pid} --undo" in capsys.readouterr().out
@@ -378,7 +404,7 @@ def test_memory_of_filled_holes_goes_with_an_undo(areas):
     assert rss(areas.pid) < before + (1 if newer else 3) * HUGE and areas.added() == 0
 
 
-def test_memory_shared_after_a_fork_is_left_alone(program):
+def test_memory_shared_after_a_fork_is_left_alone(program, capsys):
     with running(program) as one, pages_of(one.pid) as pages:
         pages.collapse(np.array([0]))
         one.added("f")
@@ -387,6 +413,9 @@ def test_memory_shared_after_a_fork_is_left_alone(program):
         with ExitStack() as stack, pytest.raises(UsageError, match="shared with another process"):
             Blocks(stack, one.pid)
         assert pages.restore() == 1  # it stays huge
+        blocks.write_found(pages)
+        assert run(["hugepages", str(one.pid), "--undo"]) == 3 and blocks.record_of(pages)
+        assert f"PID {descendants(one.pid)[-1]} (pages)" in capsys.readouterr().err
         one.added("e")
         assert pages.restore() == 0 and not huge_areas(one.pid)
         assert pages.collapse(pages.all()) == BLOCKS
@@ -418,7 +447,7 @@ def test_idle_process_is_refused_before_anything_is_changed(areas):
 class Counts:
     """A figure that grows in some windows."""
 
-    name = "c"
+    name = unit = "c"
 
     def __init__(self, *rates):
         self.rates = iter(rates)
@@ -502,18 +531,6 @@ def test_two_signals_undo_as_one(program):
         assert not huge_areas(one.pid) and before == [signal.getsignal(number) for number in ENDS]
 
 
-def test_answer_comes_first_and_pages_are_as_found(program):
-    with running(program, 1) as one:
-        tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "50ms", "--time", "4s")
-        said, error = tool.communicate(timeout=60)
-        assert tool.returncode == 0, error
-        first, *rest = said.splitlines()
-        assert re.match(r"huge pages: [\d.]+x \([\d.]+-[\d.]+\) over small pages as found$", first)
-        for start in ("contiguous frames: ", "check at the end"):
-            assert any(line.startswith(start) for line in rest)
-        assert not huge_areas(one.pid)
-
-
 def test_system_calls_of_all_threads_are_counted(areas):
     with ExitStack() as stack:
         calls = figure.counter(stack, areas.pid, 2, figure.system_call_event())
@@ -524,20 +541,18 @@ def test_system_calls_of_all_threads_are_counted(areas):
 
 def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
     how, said = engine.How(memory=0), []
+    monkeypatch.setattr(engine, "SHORTEST", 0)
     done = engine.try_runs([str(program), "-", "100"], None, 2, how._replace(say=said.append))
     took = [float(re.search(r"of which ([\d.]+) ", line)[1]) for line in said if "of which" in line]
     assert len(done.made) == 2  # what is printed gives the ratio
     assert [1 / rate for rate in done.rates["found"]] == pytest.approx(took[::2], abs=0.0051)
     assert [1 / rate for rate in done.rates["huge"]] == pytest.approx(took[1::2], abs=0.0051)
-    with pytest.raises(PartialDataError):
-        engine.try_runs(["true"], 1.0, 1, how)
-    slow = engine.try_runs([str(program), "-", "100"], 0.1, 1, how._replace(pause=0.3))
-    assert slow.gain[1] < 2  # what runs while pages are made would count as gained
-    runs = []
-    monkeypatch.setattr(engine, "cpu_seconds", lambda pid: 1e9)
+    for words, why in ("false", "failed with exit code 1"), ("true", "before it had memory"):
+        with pytest.raises(PartialDataError, match=why):
+            engine.try_runs([words], None, 1, how)
+    monkeypatch.setattr(engine, "TO_FREE", 1.0)  # giving its memory back is as long
     with pytest.raises(PartialDataError, match="--warm-up"):
-        engine.try_runs([str(program), "-", "100"], 0.1, 3, how._replace(say=runs.append))
-    assert len(runs) == 1  # it ends after the first
+        engine.try_runs([str(program), "-", "100"], 0.1, 3, how)
 
 
 def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeypatch):
@@ -562,9 +577,6 @@ def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeyp
     monkeypatch.undo()
     assert run(["record", "--pages", "-o", str(tmp_path / "small"), "--", "true"]) == 3
     assert pt.load(tmp_path / "small").pages is None and run(["check", str(tmp_path / "small")]) == 0
-    for no in (["--for", "1s"], ["--no-dump"], ["--max-bytes", "1G"], ["-p", "1"]):
-        assert run(["record", "--pages", *no, "-o", str(tmp_path / "no"), *command]) == 2
-    assert not (tmp_path / "no").exists()
 
 
 def test_command_runs_as_the_user_behind_sudo_and_reads_its_input_each_time(tmp_path, monkeypatch):
@@ -692,12 +704,12 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
     done.rates["huge"] = [ratio] * 6
     assert why in lines_of(done, 7)[-1]
+    done.rates["huge"], done.rates["split"] = [ratio] * 2, [1.0] * 2
+    done.figure = "--figure-of cat a"
+    assert lines_of(done, 7)[-1].endswith("trial --pages -p 7 --time 60s --figure-of 'cat a'")
+    done.rates["split"] = [1.0] * 6
     done.rates["huge"] = [1.2, 0.9] * 3
     assert "--time" in lines_of(done, 7)[-1]
-    done.load = 0.9 * engine.BUSY * os.cpu_count()
-    assert not any(line.startswith("busy") for line in lines_of(done))
-    done.load *= 2
-    assert f"load {done.load:.1f} on" in str(lines_of(done))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert "--pairs" in lines_of(done)[-1]
 
@@ -710,14 +722,15 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
         ([1.2] * 6, (0.0, 0.2), "fragmented"),
     ],
 )
-def test_a_file_that_whatif_would_refuse_is_said_to_be_one(tmp_path, monkeypatch, capsys, huge, share, why):
+def test_a_file_that_whatif_would_refuse_is_not_written(tmp_path, monkeypatch, capsys, huge, share, why):
     done = Measured("x", made=[4], seconds=1.0, share=dict(zip(("found", "huge"), share, strict=True)))
     done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
     done.rates["huge"] = huge
     done.blocks = SimpleNamespace(address=[1], most_added=0, longest=0, left=Counter(), refused=Counter())
     monkeypatch.setattr(engine, "try_pages", lambda *_: done)
     file = tmp_path / "app.toml"
-    assert run(["trial", "--pages", "-p", str(os.getppid()), "-o", str(file)]) == 0 and file.exists()
+    assert run(["trial", "--pages", "-p", str(os.getppid()), "-o", str(file)]) == 0
+    assert file.exists() == (not why)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == bool(why) and why in "".join(said)
 
