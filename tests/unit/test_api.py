@@ -179,13 +179,13 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
 
 
 def test_a_table_of_results_shows_the_columns_that_matter_and_has_all(native):
-    asked = ["mitosis", ("mitosis", {"nodes": "0,1"}), "vmitosis-migrate"]  # which needs nested tables
+    asked = ["mitosis", ("mitosis", {"nodes": "0,1"}), "ept-reset"]  # which needs nested tables
     table = ptanalyze.whatif(native, asked, baseline="bind:node=1")
     shown = repr(table).splitlines()
     assert shown[0].split() == ["policy", "params", "speedup", "speedup_low", "speedup_high", "memory_mib"]
     mib = (table["pt_bytes_peak"] - table["pt_bytes_peak"][0]) / 2**20
     assert [float(row.split()[-1]) for row in shown[1:4]] == pytest.approx(mib.tolist(), abs=6e-4)
-    assert shown[-1].startswith("vmitosis-migrate: ") and table["params"][0] == "node=1"
+    assert shown[-1].startswith("ept-reset: ") and table["params"][0] == "node=1"
     assert str(table.shape[1]) in shown[-2] and {"walks", "reads_per_walk"} <= set(table.columns)
     kept = pickle.loads(pickle.dumps(table))
     assert kept.equals(table) and kept.attrs == table.attrs
