@@ -180,7 +180,7 @@ def test_who_forgot_p_is_not_given_a_second_process(pt, tmp_path, count):
             assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
             assert f"`-- {program.name}`" in ran.err and (f"`-p {pids[0]}`" in ran.err) == (count == 1)
         meant = pt("trial", "--pages", "--", program.name)  # it is not on the PATH
-        assert meant.code == 2 and "-p " not in meant.err
+        assert meant.code == 2 and f"-p {pids[0]}" not in meant.err
 
 
 def test_the_api_says_which_extra_a_name_of_it_needs(monkeypatch):
