@@ -98,6 +98,7 @@ class Blocks:
     longest  seconds of the longest call, for up to STEP blocks
     added    bytes that the last collapse filled up; most_added: of all; memory: the most
     pause    seconds between two blocks that are made huge; 0: STEP of them per call
+    least    part of a block that is filled; 0: all blocks with pages, doubtful ones too, to be as they were
     changer  command that changes them, alone until the stack ends; "": they are only read
     """
 
@@ -151,7 +152,7 @@ class Blocks:
                 )
                 for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
                     self.left[name] += int(doubtful.sum())
-                kept = ~unfilled & ~doubt.any(1) & (missing < SLOTS)
+                kept = ~unfilled & (missing < SLOTS) & (~doubt.any(1) | (not least))
                 address.append(blocks[kept])
                 filled.append(np.packbits(own[kept], axis=1))
         self.left = +self.left
@@ -258,7 +259,7 @@ class Blocks:
 
     def split(self, chosen: np.ndarray) -> None:
         """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it."""
-        for address in self.address[chosen].tolist():
+        for address in self.address[chosen[self.huge()[chosen]]].tolist():
             why = self.advise(address + PAGE, PAGE, MADV_COLD)
             self.refused += Counter([why] if why else ())
         self.refill(chosen)
@@ -286,8 +287,7 @@ class Blocks:
 
     def restore(self) -> int:
         """Huge is what was huge, small what was small; how many blocks are not so after all."""
-        self.split(np.flatnonzero(self.huge() & ~self.was_huge))
-        self.refill(np.flatnonzero(~self.was_huge))
+        self.split(np.flatnonzero(~self.was_huge))
         self.collapse(np.flatnonzero(self.was_huge & ~self.huge()))
         return self.changed()
 
@@ -301,6 +301,14 @@ class Blocks:
             return "its pages are as found"
         are = pt.errors.plural(wrong, "block is", "blocks are")
         return f"{are} not as found; undo with: {to_undo(self.pid)}"
+
+
+def must_be_made(blocks: Blocks, made: int) -> int:
+    """How many of the blocks became huge; PartialDataError for none."""
+    if not made:
+        whys = ", ".join(f"{count:,} {why}" for why, count in blocks.refused.most_common())
+        raise pt.errors.PartialDataError(f"PID {blocks.pid}: nothing done: no block became huge: {whys}")
+    return made
 
 
 def to_undo(pid: int) -> str:
@@ -353,16 +361,19 @@ def write_found(blocks: Blocks) -> Path | None:
             int(blocks.address[i]): blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)
         }
         huge = blocks.address[blocks.was_huge].tolist()
-        json.dump({"started": blocks.started, "huge": huge, "filled": filled}, file)
+        every = blocks.address.tolist()
+        json.dump({"started": blocks.started, "blocks": every, "huge": huge, "filled": filled}, file)
     return path
 
 
 def undo(blocks: Blocks) -> int:
-    """How many blocks are not as the record says after all; UsageError without one."""
+    """How many blocks of the record are not as it says after all; UsageError without one."""
     path = record_of(blocks)
     if path is None:
         raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
     found = json.loads(path.read_text())
+    ours = np.isin(blocks.address, found.get("blocks", blocks.address))
+    blocks.address, blocks.holes = blocks.address[ours], blocks.holes[ours]
     blocks.was_huge = np.isin(blocks.address, found["huge"])
     bits = [bytes.fromhex(found.get("filled", {}).get(str(at), "ff" * 64)) for at in blocks.address.tolist()]
     blocks.filled = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, SLOTS // 8)

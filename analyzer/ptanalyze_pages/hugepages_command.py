@@ -96,18 +96,10 @@ def command(
             raise pt.UsageError(f"hugepages: {option} goes with {whose}")
     if pid is not None:
         with ExitStack() as stack:
-            from ptanalyze_host.dump import descendants
-
             from .blocks import Blocks
 
             changer = "hugepages --undo" if undo else "hugepages" if dry_run else "hugepages --yes"
-            try:
-                blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
-            except pt.UsageError as error:
-                if not (undo and "shared with" in str(error)):
-                    raise
-                names = ", ".join(map(pt.live.called, descendants(pid)))
-                raise pt.errors.PartialDataError(f"{error}; --undo again when {names} has ended") from None
+            blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
             asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)
@@ -146,9 +138,8 @@ def change(
     blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: str
 ) -> Iterator[str]:
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
-    from .blocks import HUGE, PAGE, record_of, to_undo, undone
+    from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
     from .mappings import accessed, half_of
-    from .trial import must_be_made
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
     undo = f"undo with: {to_undo(blocks.pid)}"
@@ -172,15 +163,14 @@ def change(
         if len(mine):
             sizes = ", ".join(map(words, (HUGE * len(mine), PAGE * int(blocks.holes[mine].sum()))))
             yield f"{area.start:<14x} {area.name[:20] or 'anonymous':20} {len(mine):,} blocks, {sizes} more"
-    if not dry_run:
-        must_be_made(blocks, len(chosen))
-    else:
+    if dry_run:
         yield from left_and_refused(blocks)
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
         step = f"; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}" if len(chosen) else ""
         yield f"nothing was changed{step}"
         return
+    must_be_made(blocks, len(chosen))
     yield f"if this is killed (kill -9), {undo}"
     try:
         with undone(blocks, kept=True):
@@ -193,18 +183,22 @@ def change(
 
 
 def back(blocks: Blocks) -> Iterator[str]:
+    from ptanalyze_host.dump import descendants
+
     from .blocks import undo
 
-    before = blocks.huge()
+    before = blocks.address[blocks.huge()]
     wrong = undo(blocks)
-    after = blocks.huge()
-    small, huge = (f"{np.count_nonzero(x):,} blocks" for x in (before & ~after, after & ~before))
+    before, after = np.intersect1d(before, blocks.address), blocks.address[blocks.huge()]
+    small, huge = (f"{len(np.setdiff1d(*x)):,} blocks" for x in ((before, after), (after, before)))
     if not wrong:
         yield f"{pt.live.called(blocks.pid)}: as found: {small} are small again, {huge} huge again"
     yield from left_and_refused(blocks)
     if wrong:
+        children = ", ".join(map(pt.live.called, descendants(blocks.pid)))
+        when = f"after the end of {children}" if children else "later"
         raise pt.errors.PartialDataError(
-            f"PID {blocks.pid}: {wrong:,} blocks are not as found, as after a fork: try again later"
+            f"PID {blocks.pid}: {wrong:,} blocks are not as found: --undo again {when}"
         )
 
 

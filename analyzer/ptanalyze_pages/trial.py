@@ -18,7 +18,7 @@ from ptanalyze_host import sysfs
 from ptanalyze_host.dump import descendants
 from ptanalyze_host.node_latency import cpu_model
 
-from .blocks import HUGE, SLOTS, Blocks, must_be_root, record_of, to_undo, undone
+from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, to_undo, undone
 from .far_tables import NODES, begun, largest, wait
 from .figure import Meter, cpu_seconds, meter_of, must_work, window_of
 
@@ -189,14 +189,6 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
             raise KeyboardInterrupt(f" after {pairs}{so_far}; {blocks.state()}") from None
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
-
-
-def must_be_made(blocks: Blocks, made: int) -> int:
-    """How many of the blocks became huge; PartialDataError for none."""
-    if not made:
-        whys = ", ".join(f"{count:,} {why}" for why, count in blocks.refused.most_common())
-        raise pt.errors.PartialDataError(f"PID {blocks.pid}: nothing done: no block became huge: {whys}")
-    return made
 
 
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
