@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+
 import click
 
 import ptanalyze as pt
@@ -42,9 +45,6 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
       sudo ptanalyze relocate 1234 --yes
       sudo ptanalyze relocate 1234 --to 1 --max-pause 1 --yes
     """
-    from contextlib import ExitStack
-    from pathlib import Path
-
     from . import relocate
 
     if {"--yes", "--dry-run"} <= set(click.get_current_context().meta["typed"]):

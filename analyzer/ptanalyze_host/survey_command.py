@@ -13,12 +13,10 @@ import click
 
 import ptanalyze as pt
 
-from .survey import grouped
+from .survey import Group, Surveyed, grouped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from .survey import Group, Surveyed
 
 
 # What `survey` prints of page tables by node.

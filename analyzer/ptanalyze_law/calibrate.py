@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import ptanalyze as pt
 
@@ -26,10 +27,6 @@ from .assumed import (
 )
 from .calibration_file import check_pair
 from .closed_forms import exposed_share, most_sharing, sharing, waited_cycles, waiting_of
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 # Counters that contradict each other: refused where they are unusable, else flagged by name.
 

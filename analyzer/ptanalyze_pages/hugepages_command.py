@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 import ptanalyze as pt
 
@@ -74,8 +75,6 @@ def command(
       sudo ptanalyze hugepages 1234 --yes --for 5s --top 200
       sudo ptanalyze hugepages 1234 --undo
     """
-    from click.core import ParameterSource
-
     if {"--yes", "--dry-run"} <= set(context.meta["typed"]):
         raise pt.UsageError("hugepages: give --yes or --dry-run, not both")
     if pid is not None and capture is not None:

@@ -16,6 +16,7 @@ from ..formats.capture import CaptureLike
 from ..kernels.jit import say
 from ..policies import BOUND, policies
 from ..policies.registry import BrokenPolicyError
+from ..world.scenario import Scenario
 from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
@@ -25,8 +26,6 @@ from .whatif import planned, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ..world.scenario import Scenario
 
 
 NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster

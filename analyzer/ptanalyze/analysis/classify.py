@@ -16,11 +16,13 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.options import Keywords
+from ..core.snapshot import Snapshot
 from ..formats.capture import Capture, CaptureLike, load
 from ..kernels import RL
 from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.reservations import Fragmentation, measure
+from ..world.scenario import Scenario
 from .frames import classes_frame, fragmentation_frame
 from .leaf_classes import Classification, classify_heat, classify_pages, classify_walks
 from .replay import replay_walks, start
@@ -36,9 +38,6 @@ from .setup import (
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ..core.snapshot import Snapshot
-    from ..world.scenario import Scenario
 
 
 TRACED = ("walks", "samples")  # weights that need a trace

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,35 +25,27 @@ from ..core.columns import (
 )
 from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
-from ..core.machine import LINE_BYTES, share_of_cache
-from ..core.snapshot import Node, Topology
+from ..core.machine import LINE_BYTES, Machine, share_of_cache
+from ..core.snapshot import Node, Snapshot, Topology
 from ..core.trace import SLOT_BITS, blocks
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, Counters
 from ..kernels.replay import PteState, counters
+from ..policies import Plan
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
-from ..world.address_space import known_pages
+from ..world.address_space import AddressSpace, known_pages
 from ..world.cache_pass import lines_per_page
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
+from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT, fills
 from .footprint import Use, leaves_by_node, use_of, with_reads
-from .leaf_classes import classify_heat, classify_pages
+from .leaf_classes import Classification, classify_heat, classify_pages
 from .replay import PolicyRun, at_shares, label, missed, sampled_lines, start, system_calls
-from .setup import ONCE_EACH, RESHAPED, alike, counted_by
-
-if TYPE_CHECKING:
-    from ..core.machine import Machine
-    from ..core.snapshot import Snapshot
-    from ..policies import Plan
-    from ..world.address_space import AddressSpace
-    from ..world.scenario import Scenario
-    from .leaf_classes import Classification
-    from .setup import Setup
-
+from .setup import ONCE_EACH, RESHAPED, Setup, alike, counted_by
 
 # Nodes whose threads hardly walk: what they touched first is remote to nearly all walks.
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..core.columns import DATA_NODES, NO_RATE, Finding, Message, message
 from ..core.errors import about
-from ..core.footprint import together
+from ..core.footprint import Footprint, together
 from ..core.interval import Interval
+from ..core.machine import Machine
 from ..core.snapshot import frame
 from ..core.trace import REGION_SHIFT
 from ..cost.counts import DRAM, LLC
@@ -27,8 +28,6 @@ from ..world.page_homes import single_node
 from ..world.trees import one_anonymous_vma
 
 if TYPE_CHECKING:
-    from ..core.footprint import Footprint
-    from ..core.machine import Machine
     from ..world.scenario import Scenario
     from .setup import Setup
 

@@ -17,6 +17,7 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.interval import share_bounds
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
+from ..kernels.walker import CODES, Segments, count_mapped
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
 from .setup import heat_of
@@ -105,7 +106,6 @@ def classify_pages(space: AddressSpace, by: str = "all") -> Classification:
     by  "all" or "vma"
     """
     from ..kernels import classify as kernels
-    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)

@@ -15,10 +15,12 @@ from numba import typeof
 from ..core.columns import Finding
 from ..core.errors import UsageError
 from ..core.footprint import LINE_PAGES, heads, reads_per_walk
+from ..core.machine import Cache
 from ..core.process import Progress
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.counts import BROADCASTS, DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, Series
 from ..kernels import BALANCING, CALLS, OWN_CACHES, TABLE_MOVED, Counters
+from ..kernels.data_migration import Pages, count_data
 from ..kernels.jit import compile_together
 from ..kernels.replay import (
     DATA,
@@ -41,7 +43,6 @@ from ..world.page_homes import by_host
 from ..world.scenario import Scenario
 
 if TYPE_CHECKING:
-    from ..core.machine import Cache
     from ..cost.result import Result
 
 
@@ -172,8 +173,6 @@ class DataReads:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        from ..kernels.data_migration import Pages
-
         data = scenario.data
         self.scenario, self.step = scenario, 0
         self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(scenario))
@@ -182,8 +181,6 @@ class DataReads:
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
-        from ..kernels.data_migration import count_data
-
         self.step = count_data(*self.arguments(reads, first))
 
     def arguments(self, reads: Reads, first: int) -> tuple[Any, ...]:
@@ -565,8 +562,6 @@ def first_calls(
     runs: Sequence[PolicyRun], scenario: Scenario, mapped: PteState, data: bool
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-    from ..kernels.data_migration import count_data
-
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), scenario.history
     for run in runs:
         with own_code(run.plan):

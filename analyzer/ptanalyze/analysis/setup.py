@@ -6,25 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
+from typing import Any, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
 from ..core.errors import UsageError
 from ..core.machine import Costs, Machine, load_costs, load_machine, moves_from, sharing
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
+from ..core.snapshot import Heat, Snapshot
 from ..core.trace import Trace
+from ..cost.law import Calibration, PageTrial
 from ..formats.capture import Capture, CaptureLike, load
 from ..formats.measured import read_measured
 from ..policies import Policy
 from ..world.scaling import StandsFor, stands_for
-from ..world.scenario import ScenarioOptions, captured_scenario
+from ..world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ..world.traced_program import ASSUMED, bare_snapshot
-
-if TYPE_CHECKING:
-    from ..core.snapshot import Heat, Snapshot
-    from ..cost.law import Calibration, PageTrial
-    from ..world.scenario import Scenario
 
 Settings: TypeAlias = Mapping[str, Any]
 

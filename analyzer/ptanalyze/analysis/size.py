@@ -13,6 +13,7 @@ from ..core.interval import NOTICED, Interval, as_read
 from ..core.options import Keywords
 from ..core.snapshot import MOST_SCALED
 from ..cost.law import PageTrial
+from ..cost.result import Result
 from ..formats.capture import CaptureLike
 from ..world.mm_events import within_region
 from ..world.scaling import StandsFor, TooSmallError
@@ -33,7 +34,6 @@ from .whatif import chosen, replay_scenario
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..cost.result import Result
 
 # The size curve: the same capture as runs that are larger and larger.
 

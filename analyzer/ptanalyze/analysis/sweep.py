@@ -12,6 +12,7 @@ import msgspec
 from ..core.errors import UsageError, is_whole
 from ..core.machine import at_latency_ratio
 from ..core.options import Keywords
+from ..cost.result import Result
 from ..formats.capture import CaptureLike
 from ..policies import Policy, members, parameters, speaks_to
 from .frames import sweep_frame
@@ -21,8 +22,6 @@ from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ..cost.result import Result
 
 
 AXES: dict[str, tuple[Any, str]] = {  # of the machine: type of the values, and what they are

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,27 +29,23 @@ from ..core.columns import (
     MEASURED,
     NO_RATE,
     UNSEEN,
+    Finding,
     Message,
     joined,
     message,
 )
 from ..core.errors import UNKNOWN_NODE, as_root
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
-from ..core.snapshot import blocks, leaf
+from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
+from ..cost.result import Result
 from ..policies import BOUND, RESEARCH, availability
 from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
 from ..world.scaling import mapped_bytes
+from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
 from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
 from .setup import RESHAPED
-
-if TYPE_CHECKING:
-    from ..core.columns import Finding
-    from ..core.snapshot import Snapshot, Tree
-    from ..cost.result import Result
-    from ..world.scenario import Scenario
-
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES, HUGE_BYTES = 4096, 2 << 20

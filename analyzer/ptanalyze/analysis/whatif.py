@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ..core.columns import CAREFUL, UNFIT, Message, message, noted
+from ..core.columns import CAREFUL, UNFIT, Finding, Message, message, noted
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
 from ..core.options import Keywords
+from ..core.snapshot import Snapshot
+from ..core.trace import Trace
 from ..core.version import __version__
-from ..cost.law import PageTrial, UnfitError
+from ..cost.counts import Counts
+from ..cost.law import Calibration, PageTrial, UnfitError
 from ..cost.price import UNLIKE, Pages, Unknowns, price
+from ..cost.result import Result
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
 from ..kernels.jit import say
@@ -34,13 +38,6 @@ from .verdict import HUGE, RESET, UNTOLD, untold, verdict, workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from ..core.columns import Finding
-    from ..core.snapshot import Snapshot
-    from ..core.trace import Trace
-    from ..cost.counts import Counts
-    from ..cost.law import Calibration
-    from ..cost.result import Result
 
 
 # Plans replayed on a Scenario: one filter pass, one cache pass, many replays; then the same once more, warm.

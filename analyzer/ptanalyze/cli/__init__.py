@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from ..core.errors import PtanalyzeError, as_root, printable, uninstalled
+from ..core.errors import PtanalyzeError, as_root, meant, printable, uninstalled
 from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.version import __version__
 
@@ -91,8 +91,6 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = arguments[0]
         if self.get_command(context, name) is None and not name.startswith("-"):
-            from ..core.errors import meant
-
             near = meant(name, entries()) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
         found, command, rest = super().resolve_command(context, arguments)

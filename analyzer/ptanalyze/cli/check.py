@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import import_module
 from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import plural
 from .options import Output, capture_argument, open_or_default, output_options, pid, steps
 
 if TYPE_CHECKING:
@@ -46,9 +50,6 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
       ptanalyze check app
       ptanalyze check app && ptanalyze whatif app
     """
-    from dataclasses import asdict
-    from importlib import import_module
-
     opened = open_or_default(capture)
     if opened.has_trace and not quick:
         import_module("ptanalyze.kernels.trace_codec")  # Numba, while files are unpacked
@@ -81,7 +82,6 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 def conclusion(checks: Sequence[Check]) -> str:
     """Whether the capture can be used, and how many checks say so."""
     from ..core.columns import FAILED, NOTE, PARTIAL
-    from ..core.errors import plural
 
     count = Counter(check.verdict for check in checks)
     every = plural(len(checks), "check")
@@ -97,8 +97,6 @@ def conclusion(checks: Sequence[Check]) -> str:
 
 def lines(checks: Sequence[Check]) -> Iterator[str | Text]:
     """A line for each check with something to say; those of a subject that passed, "gpt: levels", on one."""
-    from textwrap import wrap
-
     from rich.text import Text
 
     from ..show.terminal import SCREEN, number

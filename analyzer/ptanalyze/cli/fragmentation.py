@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import UsageError
 from .options import Output, capture_argument, open_or_default, output_options, steps
 from .replay_options import machine_for, option, pair_of
 
@@ -46,7 +47,6 @@ def command(
     """
     from ..analysis.classify import fragmented
     from ..analysis.setup import Setup
-    from ..core.errors import UsageError
     from ..show.classify import fragmentation_record as as_record
     from ..show.classify import view_fragmentation as view
     from ..show.terminal import progress_bar

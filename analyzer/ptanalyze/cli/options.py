@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
-from ..core.errors import UsageError, is_whole, parse_size, printable, program
+from ..core.errors import UsageError, bundled, is_whole, parse_size, printable, program
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -52,8 +52,6 @@ def items(names: Iterable[str], incomplete: str, others: str = "") -> list[Compl
 
 def captures(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Bundled samples and directories."""
-    from ..core.errors import bundled
-
     place = bundled("samples")
     samples = sorted(path.name for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
     return items(samples, incomplete, "dir")

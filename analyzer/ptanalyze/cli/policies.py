@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.errors import program
 from .options import Output, full_option, output_options
 from .replay_options import offered_policies
 
@@ -48,7 +49,6 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
 def short(chosen: Sequence[Policy]) -> Iterator[Section]:
     """A line or two each, by what it takes to have it."""
     from ..core.columns import Section
-    from ..core.errors import program
     from ..policies import NOT_MAINLINE, RESEARCH
 
     groups: dict[str, list[Policy]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -43,8 +44,6 @@ def command(where: tuple[str | None, int], output: Output) -> int:
       ptanalyze walk vm-numa-visible 0x4000000000
       ptanalyze walk app 7f3a4d20b000
     """
-    from dataclasses import asdict
-
     from ..analysis.walk import explain, walk
 
     capture, address = where

@@ -9,11 +9,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .errors import DEFAULT_MACHINE
-from .process import usable_cpus
+from .process import Progress, usable_cpus
 
 if TYPE_CHECKING:
     from .machine import Costs, Machine
-    from .process import Progress
 
 WINDOWS = 20  # of a timeline, unless another number is asked for
 

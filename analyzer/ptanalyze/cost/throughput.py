@@ -21,13 +21,11 @@ import numpy as np
 from msgspec import structs
 
 from ..core.columns import Column
-from ..kernels import BALANCING, LL, LR, RL, RR
-from .counts import read_cycles, taken_ns, walk_cycles
+from ..kernels import BALANCING, LL, LR, RL, RR, Counters
+from .counts import Series, read_cycles, taken_ns, walk_cycles
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
-    from ..kernels import Counters
-    from .counts import Series
 
 
 def window_rows(series: Series | None) -> list[dict[str, int | float | None]]:

@@ -30,7 +30,7 @@ Marks and flushes of a hypervisor are not counted.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,17 +40,36 @@ from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import Topology, Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
 from ..kernels import BALANCING
+from ..kernels.data_migration import (
+    ANY,
+    CHUNK,
+    FAULTS,
+    NEXT_SCAN,
+    NOT_MAPPED,
+    NOWHERE,
+    OUT,
+    RANGE,
+    REFILLED,
+    ROW,
+    SLOT,
+    STOP,
+    Frames,
+    Schedule,
+    State,
+    Where,
+    count_nodes,
+    first_touch,
+    follow,
+    read_nodes,
+    take_back,
+)
 from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
+from ..kernels.walker import CODES
 from .address_space import AddressSpace
 from .history import History
 from .mm_events import MOVED, UNMAPPED, effects, region_of_interest
 from .traced_program import TracedProgram
 
-if TYPE_CHECKING:
-    from ..kernels.data_migration import Frames, Schedule, State, Where
-
-
-NOWHERE = -1
 REGION = np.uint64(1 << REGION_SHIFT)
 ROWS_AT_ONCE = 4096
 
@@ -260,9 +279,6 @@ class DataNodes:
 
 def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     """DataNodes of a TracedProgram; past: its History before data moves."""
-    from ..kernels.data_migration import NOT_MAPPED, NOWHERE, RANGE, take_back
-    from ..kernels.walker import CODES
-
     space, rows = program.space, past.rows
     host, host_row = _host_nodes(program, rows)
     node = np.full((len(rows.leaf), 512), NOWHERE, np.int8)
@@ -286,9 +302,6 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
 
 def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
-    from ..kernels.data_migration import read_nodes
-    from ..kernels.walker import CODES
-
     out = np.empty((len(tables), 512), np.int8)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
     read_nodes(entries, tables.astype(np.int64), level, code, frames(program, nested), out)
@@ -297,20 +310,14 @@ def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested:
 
 def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
-    from ..kernels.data_migration import count_nodes
-    from ..kernels.walker import CODES
-
     counts = np.zeros((len(tree), program.nodes), np.int16)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
     count_nodes(entries, level, code, frames(program, nested), skip, counts)
     return counts
 
 
-def frames(program: TracedProgram, nested: bool) -> "Frames":
+def frames(program: TracedProgram, nested: bool) -> Frames:
     """Frames of kernels.data_migration; nodes the machine lacks, and a native capture's one, are unknown."""
-    from ..kernels.data_migration import Frames
-    from ..kernels.walker import CODES
-
     space = program.space
     topology = Topology(()) if single_node(space) else space.snapshot.topology
     start, end, node = topology.frame_ranges()
@@ -350,8 +357,6 @@ def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndar
 
 def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
-    from ..kernels.data_migration import first_touch
-
     stream, placement = program.stream, program.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     offset = np.ascontiguousarray(stream.offset, np.int64)
@@ -393,8 +398,6 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
     if lasts <= moves.delay_ms:
         late = "autonuma-too-late"
         findings.append(noted(late, policy="autonuma", lasts=lasts, pace=program.pace, delay=moves.delay_ms))
-    from ..kernels.data_migration import FAULTS
-
     marked: dict[str, Any] = {
         "size": moves.scan_size_mb,
         "period": moves.scan_period_ms,
@@ -407,8 +410,6 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
 
 def data_move(program: TracedProgram, past: History) -> bool:
     """Whether any data page moves; UsageError where the machine has no such node, or the trace no times."""
-    from ..kernels.data_migration import RANGE
-
     by_events, time = past.steps.kind == RANGE, program.trace.chunks["time"]
     if not program.moves.autonuma and not by_events.any():
         return False
@@ -426,8 +427,6 @@ def data_move(program: TracedProgram, past: History) -> bool:
 
 def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
-    from ..kernels.data_migration import ANY
-
     steps, flushes, after = _steps(program, past, data)
     page = steps.lo[flushes] != ANY
     chunk = steps.chunk[flushes]
@@ -444,8 +443,6 @@ def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> t
 
 def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
     """DataNodes after History.undone."""
-    from ..kernels.data_migration import NOWHERE
-
     if undone is None:
         return data
     guest, steps = data.guest.copy(), undone.steps
@@ -462,8 +459,6 @@ def data_undone(data: DataNodes, undone: History | None) -> DataNodes:
 
 def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSteps, np.ndarray, DataNodes]:
     """(MmSteps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_migration import CHUNK, NEXT_SCAN, OUT, REFILLED, ROW, SLOT, STOP, State, follow
-
     stream, placement = program.stream, program.placement
     times, schedule = _times(program), _schedule(program)
     where = _where(program, past, data, schedule.scan if schedule.on and not schedule.by_host else 0)
@@ -504,9 +499,7 @@ def _times(program: TracedProgram) -> np.ndarray:
     return np.append(time, time[-1:])
 
 
-def _schedule(program: TracedProgram) -> "Schedule":
-    from ..kernels.data_migration import Schedule
-
+def _schedule(program: TracedProgram) -> Schedule:
     moves = program.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
     return Schedule(
@@ -520,11 +513,8 @@ def _schedule(program: TracedProgram) -> "Schedule":
     )
 
 
-def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> "Where":
+def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> Where:
     """kernels.data_migration.Where. scan: pages of a scan by the guest's (or native) kernel"""
-    from ..kernels.data_migration import Where
-    from ..kernels.walker import CODES
-
     space, tables = program.space, program.space.tables
     guest = space.snapshot.guest
     if by_host(program):

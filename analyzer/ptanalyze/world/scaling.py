@@ -17,7 +17,7 @@ memory grows, and `--stands-for` of the question; they multiply.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -26,11 +26,8 @@ from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
 from ..core.errors import UsageError, parse_size, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, blocks, read_only
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, Regions, WalkStream, blocks, read_only
 from .address_space import groups, huge_leaves, segments, vma_of
-
-if TYPE_CHECKING:
-    from ..core.trace import Regions, WalkStream
 
 # The machine, 1/N of it.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..core.trace import (
     blocks,
 )
 from ..kernels.replay import FREE
+from ..kernels.walker import Caches
 from .address_space import leaf_entries, leaves_of
 from .cache_pass import cache_pass, empty_caches, forget_tables
 from .history import History, history, steady_history
@@ -45,10 +46,6 @@ from .scaling import AS_CAPTURED, StandsFor, growth, mapped_bytes, scaled_by, sc
 from .thread_placement import ACTIVE, place
 from .traced_program import Effort, TracedProgram
 from .trees import promote_guest, within
-
-if TYPE_CHECKING:
-    from ..kernels.walker import Caches
-
 
 ENTRIES_PER_LINE = LINE_BYTES // 8
 
@@ -212,11 +209,11 @@ class Scenario(TracedProgram):
         recorded = (self.trace.events["kind"] == Event.FIRST_TOUCH).any()
         return [noted("first-touches-unseen")] if self._past.mapped_at_start and not recorded else []
 
-    def caches(self) -> "Caches":
+    def caches(self) -> Caches:
         """Empty caches, for `reads`."""
         return empty_caches(self.space, self.placement, self.machine, self.stream.hits)
 
-    def reads(self, batch: int = 1 << 19, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
+    def reads(self, batch: int = 1 << 19, caches: Caches | None = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, run each time.
 
         caches  what they hold from an earlier pass, which changes; None: nothing
