@@ -2,10 +2,11 @@
 
 Usage: python -m analyzer.bench.bench_pages measure|trace|predict|write [PROGRAM ...]   (as root)
 
-measure  `trial --pages` of each, into pages.csv here; trace: small traces and a machine file, into TRACES
+measure  three `trial --pages` of each, into pages.csv here
+trace    small traces and a machine file, into TRACES
 predict  the table, from both; write: into the manual and the README, between their marks
-Others' programs come from Debian's packages, installed when root; GAPBS and XSBENCH name directories of those
-built before. One that is missing, or ends too early, is left out, and why is said.
+Others' programs come from Debian's packages, installed when root. One that is missing, or ends too early, is
+left out, and why is said.
 """
 
 import csv
@@ -25,14 +26,14 @@ from statistics import median
 
 import ptanalyze as pt
 from ptanalyze.core.errors import PtanalyzeError
-from ptanalyze.formats.measured import read_measured
 from ptanalyze_host.dump import descendants
+from ptanalyze_pages.trial import How, record, try_pages
 
 HERE = Path(__file__).parent
 ROOT, FILE = HERE.parents[1], HERE / "pages.csv"
 TRACES = Path(tempfile.gettempdir()) / "page-size-traces"
 PTANALYZE = [sys.executable, "-m", "ptanalyze"]
-SECONDS, WINDOW, PAIRS = 36, 1, 3  # of a trial, of each of its windows; pairs of runs to the end
+TRIALS, SECONDS, WINDOW = 3, 20, 0.5  # of a program; of each of them; of each window of it
 REGION = 3  # seconds of a traced, slower run
 PATIENCE = 900  # seconds until a program is ready, under the tracer, too
 GAIN = 0.05  # a smaller effect has no error in percent
@@ -47,10 +48,9 @@ class Program:
 
     command  what runs; what it prints before its work goes on for ever: `ready`
     mib      of data, of which the trace has 1/less; items: of a MiB
-    needs    {file: Debian's package, or "" where a variable of the environment names its directory}
+    needs    {file: Debian's package}
     before   shell command that prepares DIR; fill: that fills a server, load: that keeps it busy
     figure   shell command that prints the work done so far; default: bytes of output
-    warm     seconds that it takes to be ready, where it is run to its end in turns; 0: it goes on for ever
     text     of its standard input, or of DIR/text; user: that runs it
     """
 
@@ -64,7 +64,6 @@ class Program:
     fill: str = ""
     load: str = ""
     figure: str = "stat -c %s DIR/out"
-    warm: int = 0
     ready: str = "ready"
     text: str = ""
     user: str | None = None
@@ -73,7 +72,6 @@ class Program:
         """Words with the sizes of a run of 1/less."""
         mib = self.mib // less
         stands = {"DIR": str(place), "MIB": str(mib), "N": str(int(self.items * mib)), "PORT": PORT}
-        stands |= {name: os.environ.get(name, "") for name in ("GAPBS", "XSBENCH")}
         return re.sub(rf"\b({'|'.join(stands)})\b", lambda found: stands[found[0]], words)
 
 
@@ -141,17 +139,6 @@ def ours(pattern, mib):
     return Program(f"DIR/size {pattern} {mib} 0 1", mib, ours=True)
 
 
-def gap(kernel, trials):
-    return Program(
-        f"GAPBS/{kernel} -f TRACES/g22.sg -n {trials}",
-        512,
-        warm=2,
-        needs={f"GAPBS/{kernel}": ""},
-        ready="Trial Time",
-        before="[ -e TRACES/g22.sg ] || GAPBS/converter -g 22 -b TRACES/g22.sg",
-    )
-
-
 PROGRAMS = {
     "hash look-ups": ours("hash", 1024),
     "pointer chase": ours("follow", 1024),
@@ -216,15 +203,6 @@ PROGRAMS = {
         before="cp DIR/text DIR/look.go; cd DIR; go mod init look; go mod tidy; go build look.go",
     ),
     "hash in Perl": Program("perl DIR/text", 1024, less=8, items=5000, needs={"perl": "perl"}, text=PERL),
-    "GAP, bfs": gap("bfs", 80),
-    "GAP, cc": gap("cc", 25),
-    "XSBench": Program(
-        "XSBENCH/XSBench -t 1 -s small -g 40000 -l 4000000 -m event",
-        870,
-        warm=4,
-        needs={"XSBENCH/XSBench": ""},
-        ready="Beginning",
-    ),
 }
 
 
@@ -234,8 +212,6 @@ def missing(program):
         path = program.put(file, "")
         if shutil.which(path) or Path(path).is_file():
             continue
-        if not package:
-            return f"{path}: not built; name the directory in ${file.split('/')[0]}"
         print(f"installing {package}", file=sys.stderr)
         subprocess.run(["apt-get", "install", "-y", "-q", package], stdout=subprocess.DEVNULL, check=False)
         if not (shutil.which(path) or Path(path).is_file()):
@@ -259,7 +235,7 @@ def running(program, prefix=(), less=1):
         build(place)
 
         def filled(words):
-            return program.put(words, place, less).replace("TRACES", str(TRACES))
+            return program.put(words, place, less)
 
         text = stack.enter_context(open(place / "text", "w+"))
         text.write(filled(program.text))
@@ -310,27 +286,20 @@ def ended(process):
 
 
 def measured(name):
-    """{column: value} of one program."""
-    program, record = PROGRAMS[name], TRACES / "trial.toml"
-    record.unlink(missing_ok=True)
-    trial = [*PTANALYZE, "trial", "--pages", "-o", str(record)]
-    if program.warm:
-        trial += ["--pairs", str(PAIRS), "--warm-up", f"{program.warm}s", "--"]
-        with running(program, trial) as (process, _):
-            process.wait()
-    else:
+    """{column: value} of one program: median and range of TRIALS trials, each of a new process."""
+    program, trials = PROGRAMS[name], []
+    how = How(precision=0.005, seconds=WINDOW, limit=SECONDS)
+    for _ in range(TRIALS):
         with running(program) as (process, place):
-            trial += ["--time", f"{SECONDS}s", "--for", f"{WINDOW}s", "--precision", "0.5"]
-            figure = program.put(program.figure, place)
-            words = [*trial, "-p", str(process.pid), "--figure-of", figure]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    seen = read_measured(record)
+            trials.append(try_pages(process.pid, program.put(program.figure, place), how))
+    seen = record(trials[-1], ())
     row = {"program": name, "ours": "yes" if program.ours else "no", "bytes": seen.resident_bytes}
     for ratio in ("gain", "contiguous"):
-        interval = getattr(seen, ratio)
-        for side in ("low", "middle", "high"):
-            row[f"{ratio}_{side}"] = "" if interval is None else f"{getattr(interval, side):.4f}"
-    row |= {"pairs": seen.pairs, "blocks": seen.blocks, "huge": f"{seen.huge_share_huge:.3f}"}
+        middles = [getattr(trial, ratio)[1] for trial in trials]
+        for side, of in (("low", min), ("middle", median), ("high", max)):
+            row[f"{ratio}_{side}"] = f"{of(middles):.4f}"
+    row |= {"pairs": sum(len(trial.rates["huge"]) for trial in trials), "blocks": seen.blocks}
+    row |= {"huge": f"{seen.huge_share_huge:.3f}"}
     return row | {"cpu": seen.cpu, "kernel": seen.kernel, "date": seen.date}
 
 
