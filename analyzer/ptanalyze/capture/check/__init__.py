@@ -67,19 +67,16 @@ class Covered:
         """Share of the 2 MiB regions that were touched without a table or huge page in the dump."""
         return float(np.mean((self.table < 0) & ~self.huge)) if len(self.table) else 0.0
 
-    def add(self, pages: np.ndarray, counts: np.ndarray) -> None:
-        """pages  page ids, each once; counts: touches of each."""
-        region = pages >> SLOT_BITS
-        table, slot = self.table[region], pages & ((1 << SLOT_BITS) - 1)
-        there = self.huge[region].copy()
-        if self.native:
-            there |= table >= 0
-        else:
-            some = np.flatnonzero(table >= 0)
-            entries = np.asarray(self.tree.entries[table[some], slot[some]])
-            there[some] |= bits.leaf(entries, 1, self.tree.encoding)
-        self.touches += int(counts.sum())
-        self.gone += int(counts[~there].sum())
+    def add(self, page: np.ndarray) -> None:
+        """Count touches, by the page id of each."""
+        there = ((self.table >= 0) & self.native | self.huge)[page >> SLOT_BITS]
+        if not self.native:
+            table = self.table[page >> SLOT_BITS]
+            some = np.flatnonzero((table >= 0) & ~there)
+            slot = page[some] & ((1 << SLOT_BITS) - 1)
+            there[some] = bits.leaf(np.asarray(self.tree.entries[table[some], slot]), 1, self.tree.encoding)
+        self.touches += len(page)
+        self.gone += int(np.count_nonzero(~there))
 
     def finding(self) -> Check:
         gone = self.gone if self.gone > FREED * self.touches else 0
@@ -129,16 +126,18 @@ def check_touches(trace: Trace, snapshot: Snapshot) -> Iterator[Check]:
     (starts, ends), vmas = program_maps(trace), snapshot.vmas
     starts, ends = merged(np.concatenate([vmas["start"], starts]), np.concatenate([vmas["end"], ends]))
     starts, dumped = np.append(starts, END), Covered(trace, snapshot)
-    uncovered, first = 0, ""
+    base, uncovered, first = trace.regions << np.uint64(REGION_SHIFT), 0, ""
+    at = np.searchsorted(ends, base, side="right")
+    doubtful = base + GUARD < starts[at]  # or a mapping ends in the region
+    doubtful |= np.append(ends, END)[at] < base + np.uint64(1 << REGION_SHIFT)
     for batch in trace.batches(BATCH):
-        pages, counts = np.unique(batch.page, return_counts=True)
-        dumped.add(pages, counts)
-        address = addresses(trace, pages)
-        at = np.searchsorted(ends, address, side="right")
-        stray = address + GUARD < starts[at]
-        uncovered += int(counts[stray].sum())
-        if stray.any() and not first:
-            first = f", the first at {int(address[stray][0]):#x}"
+        dumped.add(batch.page)
+        page = batch.page[doubtful[batch.page >> SLOT_BITS]]
+        address = addresses(trace, page)
+        stray = page[address + GUARD < starts[np.searchsorted(ends, address, side="right")]]
+        uncovered += len(stray)
+        if len(stray) and not first:
+            first = f", the first at {int(addresses(trace, np.sort(stray))[0]):#x}"
     if len(snapshot.vmas):
         verdict = FAILED if uncovered * 100 > dumped.touches else NOTE
         reason = f"touches lie in nothing that was ever mapped{first}"
