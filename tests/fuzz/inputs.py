@@ -10,8 +10,8 @@ import click
 from ptanalyze.analysis.ranking import memory_limit
 from ptanalyze.cli import ptanalyze
 from ptanalyze.cli.options import duration, pid, size
-from ptanalyze.cli.replay_options import configured, pair_of, split_names
-from ptanalyze.core.errors import UsageError
+from ptanalyze.cli.replay_options import configured, split_names
+from ptanalyze.core.errors import UsageError, pair_of
 from ptanalyze.core.machine import load_machine, sharing
 from ptanalyze.cost.law import placement
 from ptanalyze.policies import names as policy_names

@@ -71,7 +71,7 @@ def classify(
     """
     known = load(capture)
     classes, walked = classified(known, weight, by, setup_of(setup, options))
-    return classes_frame([classes], {"capture": str(known.directory)} | where(walked))
+    return classes_frame([classes], known.source | where(walked))
 
 
 def where(walked: Scenario | None) -> dict[str, str]:
@@ -183,7 +183,7 @@ def fragmentation(
     known = load(capture)
     settings = after if isinstance(after, Mapping) else {} if after else None
     measured, reshaped = fragmented(known, by, settings, setup_of(setup, options))
-    table = fragmentation_frame(measured, {"capture": str(known.directory)})
+    table = fragmentation_frame(measured, known.source)
     table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
     return table
 

@@ -262,7 +262,7 @@ def page_tables(capture: CaptureLike = None) -> DataFrame:
     """Every table page: dimension, level, base, span_bytes, node, tracers; see tables_frame."""
     opened = load(capture)
     snapshot = opened.snapshot
-    return tables_frame(snapshot.trees, len(snapshot.topology), {"capture": str(opened.directory)})
+    return tables_frame(snapshot.trees, len(snapshot.topology), opened.source)
 
 
 def tables_frame(trees: Mapping[str, Tree], nodes: int, provenance: Mapping[str, str]) -> DataFrame:

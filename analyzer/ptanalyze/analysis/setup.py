@@ -291,9 +291,8 @@ class ReplayCapture:
 def open_replay_capture(capture: CaptureLike = None) -> ReplayCapture:
     """ReplayCapture capture; a bare trace gets a snapshot without tables, noted in its provenance."""
     known = load(capture)
-    source = {"capture": str(known.directory)}
     trace = known.trace if known.has_trace else None
     if known.has_snapshot or known.has_vm:
         trial = read_measured(known.pages) if known.pages else None
-        return ReplayCapture(known, replace(known.snapshot, trial=trial), trace, source)
-    return ReplayCapture(known, bare_snapshot(known.trace), trace, source | {"assumed": ASSUMED})
+        return ReplayCapture(known, replace(known.snapshot, trial=trial), trace, known.source)
+    return ReplayCapture(known, bare_snapshot(known.trace), trace, known.source | {"assumed": ASSUMED})

@@ -122,7 +122,7 @@ def walk(capture: CaptureLike, address: int) -> DataFrame:
     page = {name: getattr(found, f"page_{name}") for name in ("frame", "bytes", "node")}
     return described(
         table_of([vars(step) for step in found.steps]),
-        provenance={"capture": str(opened.directory)},
+        provenance=opened.source,
         address=address,
         nodes=[node.id for node in opened.snapshot.topology.nodes],
         page=page | {"stopped": found.stopped},

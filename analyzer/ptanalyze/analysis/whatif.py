@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ..core.columns import CAREFUL, UNFIT, Finding, Message, message, noted
-from ..core.errors import RefusedError, UsageError
+from ..core.errors import RefusedError, UsageError, policy_of
 from ..core.machine import at_own_share
-from ..core.options import Keywords
+from ..core.options import WINDOWS, Keywords
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.version import __version__
@@ -145,8 +145,9 @@ def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
 
 def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
     """[Plan]: the baseline's, NAME or NAME:KEY=VALUE, then the others in their order."""
-    plans, (name, *own) = [plan_for(policy, params) for policy, params in policies], baseline.split(":")
-    first = plan_for(name, dict(setting.partition("=")[::2] for setting in own) if own else {})
+    plans = [plan_for(policy, params) for policy, params in policies]
+    name, own = policy_of(baseline, "--baseline")
+    first = plan_for(name, own)
     for k, plan in enumerate(plans):
         if plan.name == first.name and (not own or plan.params == first.params):
             return [plans.pop(k), *plans]
@@ -293,8 +294,6 @@ def replay_snapshot(
 
 
 # Locality over time: targets of walks in each window of the trace.
-
-WINDOWS = 20
 
 
 def timeline(

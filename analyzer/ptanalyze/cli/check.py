@@ -64,8 +64,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
             (c.name, c.verdict, c.examined, c.wrong, c.wrong / max(c.examined, 1), c.reason) for c in checks
         ]
         columns = ["check", "verdict", "examined", "wrong", "share", "reason"]
-        provenance = {"capture": str(opened.directory)}
-        return described(table_of(rows, columns), provenance=provenance)
+        return described(table_of(rows, columns), provenance=opened.source)
 
     def view() -> Iterator[Section]:
         yield Section(lines=[*lines(checks), "", conclusion(checks)])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 
 from .options import Output, capture_argument, open_or_default, output_options, steps
 from .replay_options import machine_for, option
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @click.command("classify")
@@ -58,6 +55,7 @@ def command(
       ptanalyze classify db --by page
     """
     from ..analysis.classify import classified, remote_by_first_touch, weight_of, where
+    from ..analysis.frames import classes_frame
     from ..analysis.setup import Setup, counted, heated, others
     from ..core.columns import Section
     from ..show.classify import as_record, title, view
@@ -97,9 +95,5 @@ def command(
             found, by, steps(capture, {"what another placement gains": "advise", **finer}), by_touch
         )
 
-    def table() -> DataFrame:
-        from ..analysis.frames import classes_frame
-
-        return classes_frame([classes for classes, _ in found], {"capture": str(opened.directory)})
-
+    table = partial(classes_frame, [classes for classes, _ in found], opened.source)
     output.emit("classify", table, lambda: [as_record(*one) for one in found], shown, {"locality": table})

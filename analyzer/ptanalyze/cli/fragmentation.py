@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, pair_of
 from .options import Output, capture_argument, open_or_default, output_options, steps
-from .replay_options import machine_for, option, pair_of
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from .replay_options import machine_for, option
 
 
 @click.command("fragmentation")
@@ -46,6 +43,7 @@ def command(
       ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
     from ..analysis.classify import fragmented
+    from ..analysis.frames import fragmentation_frame
     from ..analysis.setup import Setup
     from ..show.classify import fragmentation_record as as_record
     from ..show.classify import view_fragmentation as view
@@ -59,11 +57,7 @@ def command(
         setup = Setup.of(machine=machine_for(opened, machine), progress=progress)
         states, shaped = fragmented(opened, by, chosen, setup)
 
-    def table() -> DataFrame:
-        from ..analysis.frames import fragmentation_frame
-
-        return fragmentation_frame(states, {"capture": str(opened.directory)})
-
+    table = partial(fragmentation_frame, states, opened.source)
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
     further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"})
     output.emit(

@@ -79,4 +79,4 @@ def table_pages(opened: Capture) -> DataFrame:
     from ..analysis.frames import tables_frame
 
     side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
-    return tables_frame(opened.trees, len(side.topology), {"capture": str(opened.directory)})
+    return tables_frame(opened.trees, len(side.topology), opened.source)

@@ -61,20 +61,16 @@ def command(name: str | None, host_file: str | None, measure: bool, output: Outp
 def every(output: Output) -> None:
     import msgspec
 
+    from ..analysis.catalogue import list_machines
     from ..core.columns import Section
     from ..core.machine import load_machine, machine_names
-
-    def table() -> DataFrame:
-        from ..analysis.catalogue import list_machines
-
-        return list_machines()
 
     machines = [load_machine(known) for known in machine_names()]
     columns = ("machine", "nodes", "CPUs per node", "what it is")
     rows = [(m.name, m.nodes, m.cpus_per_node, m.description) for m in machines]
     output.emit(
         "machines",
-        table,
+        list_machines,
         lambda: [msgspec.to_builtins(machine) for machine in machines],
         lambda: [Section("Machines", [dict(zip(columns, row, strict=True)) for row in rows])],
     )

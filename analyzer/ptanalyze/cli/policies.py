@@ -12,8 +12,6 @@ from .options import Output, full_option, output_options
 from .replay_options import offered_policies
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from ..core.columns import Section
     from ..policies.contract import Policy
 
@@ -33,17 +31,17 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
       ptanalyze policies
       ptanalyze policies hydra mitosis
     """
+    from ..analysis.catalogue import list_policies
     from ..policies import find, policies
 
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
 
-    def table() -> DataFrame:
-        from ..analysis.catalogue import list_policies
-
-        return list_policies(chosen)
-
-    records = [record(policy) for policy in chosen]
-    output.emit("policies", table, lambda: records, lambda: view(chosen) if full or names else short(chosen))
+    output.emit(
+        "policies",
+        lambda: list_policies(chosen),
+        lambda: [record(policy) for policy in chosen],
+        lambda: view(chosen) if full or names else short(chosen),
+    )
 
 
 def short(chosen: Sequence[Policy]) -> Iterator[Section]:

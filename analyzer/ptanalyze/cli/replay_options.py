@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import DEFAULT_MACHINE, UsageError, bundled, program
+from ..core.errors import DEFAULT_MACHINE, UsageError, bundled, pair_of, policy_of, program
 from ..core.options import OF_SOME, OPTIONS
 from . import options as offered
 from .machines import HOSTS
@@ -85,14 +85,6 @@ set_option = click.option(
     help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
     "lists them.",
 )
-
-
-def pair_of(setting: str, before: str = "--set ") -> tuple[str, str]:
-    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE; before: what stands before it on the command line."""
-    key, equals, value = setting.partition("=")
-    if not equals:
-        raise UsageError(f"{before}{setting}: write KEY=VALUE")
-    return key, value
 
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:
@@ -224,10 +216,7 @@ def configured(
     from ..policies import share_settings
 
     pairs = [pair_of(setting) for setting in settings]
-    asked: Any = [
-        (name, dict(pair_of(setting, f"-p {name}:") for setting in own))
-        for name, *own in (words.split(":") for words in names)
-    ]
+    asked: Any = [policy_of(words) for words in names]
     if not asked and capture is not None:
         from ..analysis.setup import asked_or_usual, open_replay_capture
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import UsageError, pair_of
 from .options import Output, capture_argument, output_options
-from .replay_options import capture_of, option, pair_of, policy_option, replay_options, setup_from
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from .replay_options import capture_of, option, policy_option, replay_options, setup_from
 
 
 @click.command("sweep")
@@ -47,6 +45,7 @@ def command(
       ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.counting import silent_points
+    from ..analysis.frames import sweep_frame
     from ..analysis.replay import refusal_lines
     from ..analysis.sweep import swept
     from ..core.columns import Section
@@ -60,10 +59,7 @@ def command(
     with progress_bar() as progress:
         points = swept(opened, names, grid, setup_from(options, opened, progress), refused)
 
-    def table() -> DataFrame:
-        from ..analysis.frames import sweep_frame
-
-        return sweep_frame(points, list(grid))
+    table = partial(sweep_frame, points, list(grid))
 
     def below() -> list[str]:
         copied = any(result.row()["replica_faults"] for _, result in points)

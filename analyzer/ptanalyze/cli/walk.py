@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,8 +12,6 @@ from ..core.errors import UsageError
 from .options import Output, captures, open_or_default, output_options
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from ..analysis.walk import Step, Translation
     from ..core.columns import Cell, Section
 
@@ -53,11 +52,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
         raise UsageError(
             f"{opened.directory}: the capture names no NUMA node; dump it again with this release"
         )
-    translation = explain(opened.snapshot, address)
-
-    def table() -> DataFrame:
-        return walk(opened, address)
-
+    translation, table = explain(opened.snapshot, address), partial(walk, opened, address)
     output.emit(
         "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
     )

@@ -68,11 +68,13 @@ def command(
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     trial = to_try(opened, replayed.verdict)
     steps = further(capture, results[0], bool(options["calibration"] or opened.pages), False, trial)
-    named = zip(results, labels(results), strict=True)
     output.emit(
         "whatif",
         lambda: replayed.frame,
-        lambda: [result.to_json() | ({"sizes": curve.of(label)} if curve else {}) for result, label in named],
+        lambda: [
+            result.to_json() | ({"sizes": curve.of(label)} if curve else {})
+            for result, label in zip(results, labels(results), strict=True)
+        ],
         lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
         plots_of(replayed, curve),
         replayed.refused,

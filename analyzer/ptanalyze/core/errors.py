@@ -149,6 +149,23 @@ def is_whole(text: str) -> bool:
     return text.isdecimal() and len(text) <= DIGITS
 
 
+# Settings of policies, as people type them.
+
+
+def pair_of(setting: str, before: str = "--set ") -> tuple[str, str]:
+    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE; before: what stands before it on the command line."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"{before}{setting}: write KEY=VALUE")
+    return key, value
+
+
+def policy_of(words: str, option: str = "-p") -> tuple[str, dict[str, str]]:
+    """(name, settings) of NAME or NAME:KEY=VALUE:KEY=VALUE; option: before it on the command line."""
+    name, *own = words.split(":")
+    return name, dict(pair_of(setting, f"{option} {name}:") for setting in own)
+
+
 # Small pieces of HTML for notebooks; what others wrote is text in them, never markup.
 
 

@@ -69,6 +69,11 @@ class Capture:
         )
 
     @property
+    def source(self) -> dict[str, str]:
+        """Provenance of what is made from it."""
+        return {"capture": str(self.directory)}
+
+    @property
     def has_snapshot(self) -> bool:
         return TABLES in self.manifest.files
 
