@@ -72,7 +72,9 @@ def host_machine(
     if measured is None:
         latency = firmware_latency(system / "node", nodes, like)
     else:
-        latency = on_groups(measured, sysfs.groups_of(system / "node", nodes))
+        own = {group[0]: group for group in sysfs.groups_of(system / "node", nodes)}
+        flags = (*measured.flags, *filter(None, [sysfs.without_memory([*own.values()])]))
+        latency = replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
     cpus = [tuple(cpu for node in group for cpu in nodes[node].cpus) for group in latency.groups]
     first = next(each for each in cpus if each)
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
@@ -200,13 +202,6 @@ def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...
     far = sysfs.distances(folder, nodes)
     blocks = {node: block * len([*(folder / f"node{node}").glob("memory[0-9]*")]) for node in nodes}
     return {node: (nodes[node].cpus, tuple(far[node].values()), blocks[node]) for node in nodes}
-
-
-def on_groups(measured: NodeLatency, groups: Sequence[tuple[int, ...]]) -> NodeLatency:
-    """The NodeLatency of this host with its groups of nodes."""
-    own = {group[0]: group for group in groups}
-    flags = (*measured.flags, *filter(None, [sysfs.without_memory(groups)]))
-    return replace(measured, flags=flags, groups=tuple(own[node] for node in measured.nodes))
 
 
 def copied(like: pt.Machine) -> str:

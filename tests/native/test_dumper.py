@@ -603,15 +603,15 @@ def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
     assert ptdump(target, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
 
 
+def dumped_without(capabilities, target, directory):
+    command = f"exec {PTDUMP} process {target} -o {directory}"
+    capsh = ["capsh", f"--drop={capabilities}", "--", "-c", command]
+    return subprocess.run(capsh, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
 def test_the_one_missing_capability_is_named(target, tmp_path, capability):
-    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
-    done = subprocess.run(
-        ["capsh", f"--drop=cap_{capability}", "--", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = dumped_without(f"cap_{capability}", target, tmp_path / "d")
     assert_refused(done, 2, f"missing capability CAP_{capability.upper()}")
     assert not (tmp_path / "d").exists()
 
@@ -621,11 +621,5 @@ def test_the_four_capabilities_are_enough(target, tmp_path):
     listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
     bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
     others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
-    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
-    done = subprocess.run(
-        ["capsh", f"--drop={','.join(others)}", "--", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = dumped_without(",".join(others), target, tmp_path / "d")
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -690,6 +691,7 @@ def test_gain_divides_what_was_measured_side_by_side():
     done.rates["huge"], done.rates["split"] = [1.65] * 6, [1.1] * 6
     assert done.gain == pytest.approx((1.65, 1.65, 1.65)) and done.precise(0.01)
     assert "hugepages 7 --yes" in lines_of(done, 7)[-1] and "hugepages 7" not in str(lines_of(done))
+    assert "hugepages 7" not in str(lines_of(replace(done, share={"found": 0.97}), 7)), "all have them"
     for state in ("huge", "split"):
         done.rates[state] = [2 * rate for rate in done.rates[state]]
     assert done.gain == pytest.approx((1.65, 1.65, 3.3)) and not done.precise(0.01)

@@ -281,18 +281,19 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
 
 
 @pytest.mark.parametrize(
-    ("gain", "code"), [(1.0, "walks-uncounted"), (1.0003, "walks-uncounted"), (1.01, "beyond")]
+    ("gain", "huge", "code"), [(1.0003, 0.5, "walks-uncounted"), (1.01, 0, "beyond"), (1.01, 1, "already")]
 )
-def test_a_gain_that_cannot_be_read_is_not_known_either(gain, code):
+def test_a_gain_that_cannot_be_read_is_not_known_either(gain, huge, code):
     """Notes on huge pages by accessed bits: "beyond 1.000x" would say that a gain is known."""
     scenario = captured([(0, VAS)])
     run = Interval.exactly(1.0)
     [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
     known = {"local_tables": run, "local_data": None, "walk_share": None}
     sampled = replace(base, cached_tables=Interval(1.0, gain, gain), **known)
-    found = verdict([sampled], workload(scenario))
-    assert found.notes[0].code == code and found.of_page_size
-    assert found.limit.code == "nothing-tables"
+    about = replace(workload(scenario), huge_share=huge)
+    found, single = verdict([sampled], about), verdict([replace(sampled, classes=sampled.classes[:1])], about)
+    assert found.notes[0].code == code and found.of_page_size is single.of_page_size is (code != "already")
+    assert found.limit.code == "nothing-tables" and single.limit.code == "single-open"
     beside = Interval(1.0, 1.0, 1.5)
     placed = verdict([replace(sampled, local_tables=beside)], workload(scenario))
     assert placed.limit.code == "perhaps-placed"

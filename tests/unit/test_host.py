@@ -172,6 +172,7 @@ def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkey
         assert ["-p 9" in line for line in steps if "--pages" in line] == [True]
         assert {*re.findall(r" -p (\d+)", " ".join(steps))} == {"9"}
     assert not any("--pages" in line for line in said_of(found[:4], 1))
+    assert not any(" -p " in line for line in said_of([replace(huge, runs={0: 1.0})], 1))
 
 
 def test_the_first_few_of_a_survey_are_all_that_is_given_away(monkeypatch, capsys):

@@ -62,7 +62,9 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
         return _unknown("other-windows")
     if use.cpus < LEAST_CPU:
         return _unknown("idle", cpus=use.cpus)
-    machine, lines = first.machine, lines_left(first.machine)
+    machine, llc = first.machine, first.machine.llc
+    least, *_, most = [llc.lines_at(share) for share in llc.every_share]
+    lines = Interval(float(least), float(llc.lines), float(most))
     calibration = setup.calibration if isinstance(setup.calibration, Calibration) else None
     counted = calibration.local if calibration else None
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
@@ -99,13 +101,6 @@ def _unknown(code: str, **numbers: float) -> Finding:
     return Finding(
         NO_RATE, str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers))
     )
-
-
-def lines_left(machine: Machine) -> Interval:
-    """Lines of page tables that the LLC of a node holds, by the share that they may have."""
-    llc = machine.llc
-    ends = [llc.lines_at(share) for share in llc.every_share]
-    return Interval(float(ends[0]), float(llc.lines), float(ends[-1]))
 
 
 def walking(use: Footprint, machine: Machine) -> int:

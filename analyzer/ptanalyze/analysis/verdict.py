@@ -69,6 +69,7 @@ class Workload:
     on_host        Machine.on_host
     allocator      of most of its memory, as `allocator`
     huge_pages     what the process may have, as mm_events.allowed
+    huge_share     of the captured memory, in huge pages
     """
 
     walks: np.ndarray
@@ -83,6 +84,7 @@ class Workload:
     on_host: Callable[[int], tuple[int, ...]] = lambda node: (node,)
     allocator: str = ""
     huge_pages: str | None = None
+    huge_share: float = 0.0
 
     @property
     def thin(self) -> bool | None:
@@ -141,16 +143,18 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     """
     snapshot, machine = scenario.snapshot, scenario.machine
     tables = np.zeros(scenario.nodes + 1, np.int64)
-    if scenario.traced:
+    if traced := scenario.traced:
         node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
         tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
-    memory = round(scenario.times_captured * scenario.extent[0])
+    mapped = scenario.extent[0]
+    memory = round(scenario.times_captured * mapped)
     nodes = [node for node in snapshot.topology.nodes if node.id != UNKNOWN_NODE]
     frames = [int(np.diff(node.frames, axis=1).sum()) for node in nodes] if len(nodes) > 1 else [0]
     room = max(frames) * PAGE_BYTES * snapshot.scale  # a smaller run had smaller nodes
     how, threads = scenario.placement.how, threads_of(scenario)
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
+    small = 0 if snapshot.native else int(np.count_nonzero(snapshot.nested.level == 1))
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
     return Workload(
         scenario.walks_by_node,
@@ -161,10 +165,11 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         threads=threads if could else 0,
         node=machine.cpu_nodes[0],
         vm=None if snapshot.native else not snapshot.numa_oblivious,
-        host_small=0.0 if snapshot.native else small_share(snapshot.nested),
+        host_small=small and small / (small + huge_bytes(snapshot.nested) // HUGE_BYTES),
         on_host=machine.on_host,
         allocator=allocator(snapshot),
         huge_pages=allowed(snapshot, scenario.trace),
+        huge_share=0.0 if traced else huge_bytes(snapshot.guest) / max(mapped, 1),
     )
 
 
@@ -176,12 +181,10 @@ def threads_of(scenario: Scenario) -> int:
     return len(np.unique(scenario.trace.chunks["thread"]))
 
 
-def small_share(tree: Tree) -> float:
-    """Share of the 2 MiB regions of a Tree with a leaf table; larger pages count by their size."""
-    small, huge = int(np.count_nonzero(tree.level == 1)), 0
-    for level, _, raw in blocks(tree, (2, 3)):
-        huge += int(np.count_nonzero(leaf(raw, level, tree.encoding))) << 9 * (level - 2)
-    return small / max(small + huge, 1)
+def huge_bytes(tree: Tree) -> int:
+    """Bytes that entries above the leaf tables map."""
+    every = blocks(tree, (2, 3))
+    return sum(int(leaf(raw, level, tree.encoding).sum()) << (3 + 9 * level) for level, _, raw in every)
 
 
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
@@ -236,8 +239,10 @@ PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET = "thp", "ept-reset"
-HUGE_UNKNOWN = {"huge-pages", "forbidden", "beyond", "walks-uncounted", "walks-spared"}  # codes of notes
+SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
+HUGE_UNKNOWN = {*SETTLED, "huge-pages", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
+MOSTLY_HUGE = 0.9  # of the memory, from which on more huge pages cannot gain
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
@@ -317,7 +322,7 @@ class Verdict(NamedTuple):
         """Whether page size limits the run, or a trial may tell: not of memory kept small by the program."""
         codes = {note.code for note in self.notes}
         unknown = one_node(self.base) or not HUGE_UNKNOWN.isdisjoint(codes)
-        return self.kind == PAGES or (unknown and "forbidden" not in codes)
+        return self.kind == PAGES or (unknown and SETTLED.isdisjoint(codes))
 
     @property
     def answer(self) -> str:
@@ -384,7 +389,7 @@ def verdict(
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     barred = _forbidden(huge, about)
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
-    parts, notes = parts_of(base, told), [*_unmeasured(base), *barred, *notes]
+    parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
     limit = limit_of(base, parts, about, answered, {note.code for note in notes})
     action = _action(base, parts, within, about)
@@ -444,17 +449,21 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
     return sorted(parts, key=lambda part: -part.gain.middle)
 
 
-def _unmeasured(base: Result) -> list[Message]:
+def _unmeasured(base: Result, about: Workload) -> list[Message]:
     """Parts that accessed bits tell nothing of."""
     notes: list[Message] = []
+    more = base.cached_tables.middle if base.cached_tables else 1.0
+    if about.huge_share >= MOSTLY_HUGE and more < NOTICED:
+        huge = about.huge_share * about.memory_bytes
+        notes.append(message("unknown", "already", huge=huge, memory=about.memory_bytes))
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:
-        return []
-    if not faster(base.cached_tables.middle):
+        return notes
+    if not notes and not faster(more):
         share = base.walk_share.high if base.walk_share else 1.0
         spared = share < 1
         most = 1 / (1 - share) if spared else 0.0
         notes.append(message("unknown", "walks-spared" if spared else "walks-uncounted", most=most))
-    elif base.cached_tables.middle < NOTICED:
+    elif not notes and more < NOTICED:
         notes.append(message("unknown", "beyond", gain=base.cached_tables))
     if len(base.classes) > 1:  # else all data are local
         where = base.finding(DATA_NODES)

@@ -422,7 +422,10 @@ def sharing(machine: Machine, text: str) -> Machine:
 
     UsageError for other texts, and for bounds that leave out the machine's own share.
     """
-    shares = _share_bounds(text)
+    try:
+        shares = [float(part) for part in text.split(":")]
+    except ValueError:
+        shares = []
     if len(shares) not in (1, 2) or not all(0 < share <= 1 for share in shares):
         raise UsageError(
             f"--cache-share {text}: write the share of the LLC that holds page-table lines, above 0, at most "
@@ -448,13 +451,6 @@ def share_of_cache(machine: Machine) -> list[Finding]:
         return []
     low, high = machine.llc.shares
     return [noted("cache-share", share=machine.llc.share, low=low, high=high)]
-
-
-def _share_bounds(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(":")]
-    except ValueError:
-        return []
 
 
 def _sharing(machine: Machine, share: float, shares: tuple[float, ...] | None) -> Machine:

@@ -146,15 +146,11 @@ def own_directory(directory: Path) -> bool:
         there = next(path for path in (directory, *directory.parents) if path.exists())
         if os.geteuid() or os.stat(there).st_uid == 0:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return is_own(directory) and os.access(directory, os.W_OK | os.X_OK)
+        about, ours = os.lstat(directory), os.access(directory, os.W_OK | os.X_OK)
+        others = about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH
+        return stat.S_ISDIR(about.st_mode) and not others and ours
     except OSError:
         return False
-
-
-def is_own(directory: Path) -> bool:
-    """Whether it is a directory of the user's, no link, to which no others can write."""
-    about = os.lstat(directory)
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
 def user_cache() -> Path | None:

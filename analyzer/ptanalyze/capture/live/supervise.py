@@ -435,14 +435,11 @@ def native_time(seconds: float, trace: Trace) -> dict[str, Any]:
     busy = max(float(shares.sum() ** 2 / max((shares**2).sum(), 1.0)), 1.0)
     times = {"seconds": seconds, "user_seconds": seconds * busy, "system_seconds": 0.0}
     executed = int(trace.chunks["instructions"].sum())
-    return {"how": "given", **times, "ghz": ghz_now(), "instructions": executed}
-
-
-def ghz_now() -> float:
-    """Clock of the fastest CPU now, proc_cpuinfo(5); 2 where the kernel does not tell."""
-    text = Path("/proc/cpuinfo").read_text()
-    mhz = re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", text, re.MULTILINE)
-    return max(map(float, mhz), default=0.0) / 1000 or 2.0
+    mhz = re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    ghz = (
+        max(map(float, mhz), default=0.0) / 1000 or 2.0
+    )  # of the fastest CPU now; 2: the kernel says nothing
+    return {"how": "given", **times, "ghz": ghz, "instructions": executed}
 
 
 def end(process: Process) -> None:
