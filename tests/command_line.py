@@ -4,8 +4,6 @@ import click
 
 from ptanalyze.cli import ptanalyze as program
 
-# All commands of the program, by name.
-
 
 def commands(command=program, name=""):
     """Yield (name, command) of all commands and groups but the program itself."""

@@ -243,13 +243,17 @@ def cold_machine():
     return msgspec.structs.replace(machine, walk_caches=caches)
 
 
+def answered(snapshot, policies, trace=None, nodes=2, **options):
+    """[Result] of [(policy, parameters)]; where options say no other, on a small machine, by COSTS."""
+    how = {"machine": small_machine(nodes), "costs": COSTS, **options}
+    return replay_snapshot(snapshot, trace, policies, Setup.of(**how))
+
+
 def ask(snapshot, *names, params=None, trace=None, machine=None):
     """[Result]: linux's, then those of the policies, all with the same parameters."""
     policies = [(name, params or {}) for name in names]
-    setup = Setup.of(
-        machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux", cold=True
-    )
-    return replay_snapshot(snapshot, trace, policies, setup)
+    how = {"threads_on": "round-robin", "baseline": "linux", "cold": True}
+    return answered(snapshot, policies, trace, machine=machine or cold_machine(), **how)
 
 
 # Prices of Counters that a test makes by hand.

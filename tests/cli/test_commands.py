@@ -27,8 +27,6 @@ from ptanalyze_synth.parameters import Parameters, whole_pages
 from ptanalyze_synth.plan import plan
 from report_page import ReportPage
 
-# Each subcommand on the bundled capture, as a new user would call it.
-
 
 def test_the_bundled_capture_passes_every_check(pt, sample, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

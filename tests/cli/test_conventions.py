@@ -30,8 +30,6 @@ from ptanalyze.formats.measured import write_machine
 from ptanalyze.policies import names
 from ptanalyze.show import terminal
 
-# What people expect of any command line: -p all, commas, near misses named, help, bare addresses.
-
 
 def policies_in(ran):
     return [row["policy"] for row in json.loads(ran.out)["result"]]

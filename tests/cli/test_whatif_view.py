@@ -26,8 +26,6 @@ from ptanalyze.show.whatif import earned
 from ptanalyze.show.whatif import memory_cell as memory
 from ptanalyze_law.perf_stat import ACCESSES, ELAPSED, EPT, PENDING
 
-# What `whatif` prints for people: a sentence, one table with policies across, notes.
-
 
 @pytest.fixture(scope="module")
 def results(sample):

@@ -29,8 +29,6 @@ from unit import test_foreign_tables, test_foreign_traces, test_host, test_perf_
 from .changes import reseal, zipped
 from .readers import KEPT, READERS
 
-# Small captures of every kind, and a text of every kind that is read: what is changed.
-
 HEAP, REGION, STACK = 0x5555_5540_0000, 1 << 21, 0x7FFF_0000_0000
 MAPS = f"""{HEAP:x}-{HEAP + REGION:x} rw-p 00000000 00:00 0                          [heap]
 {HEAP + REGION:x}-{HEAP + (1 << 30):x} r-xp 00001000 08:01 77  /usr/bin/some thing

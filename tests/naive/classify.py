@@ -5,8 +5,6 @@ from itertools import combinations, pairwise, product
 
 from naive.walker import Dimension, leaf_frame
 
-# Classification by translating every leaf entry, one at a time, in dicts.
-
 
 def leaves(tree):
     """(table, level, first address, frame) of every leaf entry."""

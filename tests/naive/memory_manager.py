@@ -2,8 +2,6 @@
 
 from ptanalyze.core.trace import Event
 
-# Twin of kernels.memory_manager and faults: a process's memory as lists and dicts, one entry at a time.
-
 TOP, MIB2 = 1 << 63, 1 << 21
 CLEARING = {4, 9, 21, 24, 100, 101, 102}
 UPDATING = {8, 20, 25}

@@ -35,8 +35,6 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
 from ptanalyze_host.dump import dump_process
 
-# A target that was stopped goes on, whoever is killed, and in time; no stranger is ever stopped.
-
 
 def test_the_target_goes_on_when_the_dumper_is_killed(big, tmp_path):
     dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])

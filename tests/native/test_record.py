@@ -43,9 +43,6 @@ from ptanalyze_formats.redact import redact
 pytestmark = needs_root
 
 
-# record(): the trace and the page tables of one run agree, and no failure leaves half a capture.
-
-
 def mapped_pages(snapshot):
     """Page numbers with a present 4 KiB leaf."""
     tree = snapshot.guest

@@ -31,8 +31,6 @@ from ptanalyze.formats import trace
 from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.cache_pass import lines_per_page
 
-# The QEMU plugin against a program whose accesses are known exactly.
-
 
 @pytest.fixture
 def out(tmp_path):

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import Latency, load_costs, load_machine
+from ptanalyze.core.machine import Latency, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.counts import DRAM, LLC, STEADY
 from ptanalyze.cost.law import MeasuredRun as Run
@@ -34,10 +32,8 @@ from ptanalyze_law.calibrate import (
 from ptanalyze_law.calibration_file import read_calibration
 from ptanalyze_law.closed_forms import run_cycles
 from ptanalyze_law.prior import STRETCH, runs
-from replay_cases import HEAP, counts_of, priced
+from replay_cases import COSTS, HEAP, answered, counts_of, priced
 from strategies import PAGE, build_snapshot, build_trace, small_machine
-
-# Calibration: what one run and two runs identify, and what contradicts.
 
 LL = Run(1000.0, 350.0, 400.0)
 PRIOR = {"native-thin": "native-thin", "thin-1D-THP": "thin-1D-4K"}
@@ -465,7 +461,6 @@ def test_elapsed_time_in_another_unit_is_refused_or_said():
 
 # Run time in the proportions of a measured run: closed forms, and what does not fit is refused.
 
-COSTS = load_costs(load_machine("sapphire-rapids"))
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
 NATIVE = msgspec.structs.replace(
     calibrate_runs(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree", at="LP"
@@ -588,12 +583,7 @@ def asked(calibration, host=None, executed=0):
     snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
     trace = build_trace([(0, vas)], [(0, 0, Event.ROI_START, (), 0)])
     trace.chunks["instructions"] = executed
-    return replay_snapshot(
-        snapshot,
-        trace,
-        [("mitosis", {})],
-        Setup.of(machine=small_machine(2), costs=COSTS, cold=True, calibration=calibration),
-    )
+    return answered(snapshot, [("mitosis", {})], trace, cold=True, calibration=calibration)
 
 
 @pytest.mark.parametrize("times", [1, 1000])

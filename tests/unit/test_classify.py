@@ -1,4 +1,4 @@
-"""Classification of walks by page-table placement, single walks, and walks by address and time."""
+"""Classification against the naive translation of every page, and in closed form."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,8 +22,6 @@ from ptanalyze.show.classify import jointly, sentence
 from ptanalyze.world.address_space import address_space
 from ptanalyze_synth.capture import synth
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces
-
-# Classification against the naive translation of every page, and in closed form.
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 NOWHERE = np.zeros(0, np.uint64)

@@ -11,8 +11,6 @@ from naive import data_moves as naive
 from naive.memory_manager import Memory
 from naive.vmitosis_migrate import Migrating
 from ptanalyze.analysis.replay import at_shares, replay_walks, start
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Moves, load_costs, moves_from
 from ptanalyze.core.trace import Event
@@ -26,7 +24,7 @@ from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
-from replay_cases import HEAP, Case, both, case, cases, events, reads_of, scenario_of
+from replay_cases import HEAP, Case, answered, both, case, cases, events, reads_of, scenario_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine, snapshots
 
 # What happens over time: windows of a replay, and the NUMA-balancing schedule.
@@ -188,18 +186,9 @@ def test_a_flat_guest_leaves_moving_to_its_hypervisor():
     snapshot = build_snapshot([(HEAP, 1)], [])
     snapshot.facts["vm"] = {"numa_oblivious": True}
     trace = build_trace([(0, [HEAP])] * 4, [(0, 0, Event.ROI_START, (), 0)])
-    result = replay_snapshot(
-        snapshot,
-        trace,
-        [("linux", {})],
-        Setup.of(
-            machine=small_machine(2),
-            costs=COSTS,
-            threads_on="0",
-            move_threads="0:1@50%",
-            autonuma=Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001),
-        ),
-    )[0]
+    moves = Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001)
+    how = {"costs": COSTS, "threads_on": "0", "move_threads": "0:1@50%", "autonuma": moves}
+    result = answered(snapshot, [("linux", {})], trace, **how)[0]
     assert result.count("tables_moved") == result.pages["guest"] == 4
     assert any(note.startswith("the hypervisor moves data") for note in result.notes)
 

@@ -1,4 +1,4 @@
-"""Page tables from other tools: text dumps."""
+"""The text dumps of vMitosis: every leaf arrives, repairs are counted, damage is named with its line."""
 
 import re
 import tempfile
@@ -15,8 +15,6 @@ from ptanalyze.formats.snapshot import read_snapshot
 from ptanalyze_formats.kernels import parse_entries
 from ptanalyze_formats.ptdump_text import import_ptdump, read_rows
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
-
-# The text dumps of vMitosis: every leaf arrives, repairs are counted, damage is named with its line.
 
 KERNEL_HALF = 0x1234
 PAGES = [Page(0x1000, 7), Page(0x5000, 9, protnone=True), Page(0x400000, 1024, 2), Page(1 << 40, 11)]

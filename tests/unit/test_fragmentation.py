@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from naive.classify import fragmentation as naive_fragmentation
 from naive.classify import leaves
 from naive.ptemagnet import ptemagnet as naive_ptemagnet
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.machine import load_costs
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.cost.counts import DRAM
@@ -23,6 +20,7 @@ from ptanalyze.policies import plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.reservations import line_runs, measure, reserve
 from ptanalyze.world.scenario import Scenario, untouched
+from replay_cases import answered
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
 
 pytestmark = pytest.mark.twin
@@ -185,12 +183,8 @@ def test_with_endless_caches_each_ept_line_comes_from_dram_once():
     scenario = touching(range(512), [8 * k for k in range(512)], order.tolist())
     machine = small_machine(cache_lines=(1 << 14, 1 << 16), nested=False)
     names = ("linux", "ptemagnet", "vmitosis-replicate", "ptemagnet+vmitosis-replicate")
-    results = replay_snapshot(
-        scenario.snapshot,
-        scenario.trace,
-        [(name, {}) for name in names],
-        Setup.of(cold=True, machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
-    )
+    how = {"cold": True, "machine": machine, "threads_on": "0", "costs": "server-2020"}
+    results = answered(scenario.snapshot, [(name, {}) for name in names], scenario.trace, **how)
     guest_bits = [8, 16, 24, 32]
     linux = results[0].reads
     for name, result, lines in zip(names, results, (512, 64, 512, 64), strict=True):

@@ -22,8 +22,7 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay, replay_snapshot
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import CAREFUL, GONE, message
 from ptanalyze.core.snapshot import VMA_DTYPE, Topology
 from ptanalyze.core.trace import Event
@@ -37,7 +36,7 @@ from ptanalyze_pages.hugepages_command import view
 from ptanalyze_pages.mappings import half_of, line_to_type, rates, walks_by_vma
 from ptanalyze_pages.mappings import huge_pages as huge_pages_of
 from ptanalyze_synth.capture import synth
-from replay_cases import COSTS, cases, scenario_of
+from replay_cases import COSTS, answered, cases, scenario_of
 from replay_cases import ask as ask_of
 from strategies import (
     PAGE,
@@ -77,14 +76,8 @@ def ask(snapshot, *names, params=None, touched=(GIB,), trace=True):
 def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_filter_pass(layers, walks):
     touched = [GIB + k * PAGE for k in range(8)]
     chunks = build_trace([(0, touched), (1, touched)])
-    _, thp = replay_snapshot(
-        full(1, []),
-        chunks,
-        [("thp", {"layers": layers})],
-        Setup.of(
-            cold=True, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
-        ),
-    )
+    how = {"cold": True, "threads_on": "round-robin", "baseline": "linux"}
+    _, thp = answered(full(1, []), [("thp", {"layers": layers})], chunks, **how)
     assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
     said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
     assert said == (layers == "both")
@@ -333,10 +326,8 @@ def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **p
     touched = [GIB + k * REGION for k in range(regions)]
     trace = build_trace([(0, touched)], [(0, 0, *call) for call in calls])
     trace = replace(trace, facts={**trace.facts, "tracer": tracer})
-    setup = Setup.of(
-        cold=cold, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
-    )
-    return replay_snapshot(snapshot, trace, [("thp", params)], setup)
+    how = {"cold": cold, "threads_on": "round-robin", "baseline": "linux"}
+    return answered(snapshot, [("thp", params)], trace, **how)
 
 
 EDGE = st.sampled_from([0, 1, 5, 300, 511, 512, 513, 700, 1023, 1024])

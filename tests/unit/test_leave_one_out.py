@@ -13,8 +13,6 @@ from ptanalyze_law.assumed import overlap, prior_of
 from ptanalyze_law.closed_forms import exposed_share
 from ptanalyze_law.prior import fitted, mean_run, observations, ports, reference, runs
 
-# What is fitted on the published runs, and how well workloads left out are predicted.
-
 
 @pytest.fixture(scope="module")
 def table():

@@ -32,8 +32,6 @@ from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
 from ptanalyze_host.machine_file import with_latency, with_own_cycles, with_walks
 from ptanalyze_host.node_latency import NodeLatency
 
-# Machine and cost files: those that come with the package, and every way to get one wrong.
-
 COSTS = sorted(path.stem for path in (bundled("models") / "costs").glob("*.toml"))
 NAMES = [
     "emerald-rapids", "epyc-7543-16-nodes", "epyc-genoa", "epyc-genoa-cxl", "epyc-milan", "granite-rapids",

@@ -1,4 +1,4 @@
-"""Output of perf stat as measurements of runs."""
+"""The totals of a run as perf stat -x, and -j print them, and what of them cannot be used."""
 
 import json
 
@@ -15,8 +15,6 @@ from ptanalyze_law.perf_stat import (
     walk_run,
     what_is_missing,
 )
-
-# The totals of a run as perf stat -x, and -j print them, and what of them cannot be used.
 
 COUNTS = {
     "cycles": 540968049174,

@@ -36,8 +36,6 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze_formats.redact import frame_map, redact
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
-# Redacted captures: the same results, and nothing of where things were or what they were called.
-
 NOWHERE = np.zeros(0, np.uint64)
 
 

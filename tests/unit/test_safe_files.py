@@ -38,8 +38,6 @@ from ptanalyze.formats.capture import load
 from ptanalyze.formats.record import copy_private, damaged_files, new_capture, read_manifest, seal
 from ptanalyze.formats.trace import INDEX
 
-# What is written appears whole; what a killed process leaves is not seen, or removed by the next one.
-
 NOBODY = 65534
 HALF_DONE = {
     "directory": """

@@ -28,8 +28,6 @@ from ptanalyze.formats.snapshot import (
 from ptanalyze.kernels import walker as kernel
 from strategies import Page, build_snapshot, build_tree, frames_on, snapshots, trees
 
-# Page tables on disk: what is written is what is read, and nothing damaged gets as far as a walker.
-
 COLUMNS = ("entries", "base", "frame", "parent", "node", "level", "flags")
 FILES = ("gpt.tables", "gpt.entries", "maps", "snapshot.json")
 PAGES = [Page(0x1000, 7), Page(0x200000, 512, 2), Page(1 << 39, 9), Page((1 << 39) + (1 << 30), 1 << 18, 3)]

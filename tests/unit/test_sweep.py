@@ -1,4 +1,4 @@
-"""Sweeps: one question at many points."""
+"""Sweeps: every combination once, each equal to the what-if asked alone."""
 
 import msgspec
 import numpy as np
@@ -18,8 +18,6 @@ from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
-
-# Sweeps: every combination once, each equal to the what-if asked alone.
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
 VAS = [HEAP + k * PAGE for k in range(40)]

@@ -40,8 +40,6 @@ from ptanalyze.world.cache_pass import lines_per_page
 from ptanalyze_formats.kernels import encode_chunk
 from ptanalyze_formats.trace_writer import new_trace
 
-# trace.ptt: what is written is read again, and nothing else is taken for it.
-
 PAGES = st.one_of(
     st.integers(0, 12),
     st.integers(1 << 20, (1 << 20) + 3000),

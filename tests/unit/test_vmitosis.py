@@ -12,20 +12,19 @@ from naive.policies import Misplaced
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.machine import Moves, load_costs, load_machine
+from ptanalyze.core.machine import Moves, load_costs
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels import LL, LR
 from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
-from replay_cases import HEAP, case, cases, events, reads_of, run
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
+from replay_cases import HEAP, answered, case, cases, events, reads_of, run
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 # vMitosis' replication of both dimensions: what must hold (Panwar et al., section 3.3 and Table 6).
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
-COSTS = load_costs(load_machine("sapphire-rapids"))
 REPLICATE = "vmitosis-replicate"
 
 
@@ -78,12 +77,7 @@ NO_F = {"mode": "no-f"}
 def test_contradictory_modes_are_refused_in_one_line(params, why):
     snapshot = build_snapshot([(HEAP, 1)], [])
     with pytest.raises(UsageError, match=why) as caught:
-        replay_snapshot(
-            snapshot,
-            build_trace([(0, [HEAP])]),
-            [(REPLICATE, params)],
-            Setup.of(machine=small_machine(2), costs=COSTS),
-        )
+        answered(snapshot, [(REPLICATE, params)], build_trace([(0, [HEAP])]))
     assert "\n" not in str(caught.value)
 
 
@@ -108,21 +102,9 @@ def passes(count, events=()):
 
 
 def results(snapshot, trace, policies, moves=None, move_threads="0:1@50%", **options):
-    return replay_snapshot(
-        snapshot,
-        trace,
-        policies,
-        Setup.of(
-            machine=small_machine(2),
-            baseline="linux",
-            costs=SERVER_COSTS,
-            threads_on="0",
-            autonuma=moves,
-            move_threads=move_threads,
-            cold=True,
-            **options,
-        ),
-    )
+    moved = {"threads_on": "0", "autonuma": moves, "move_threads": move_threads}
+    how = {"baseline": "linux", "costs": SERVER_COSTS, "cold": True}
+    return answered(snapshot, policies, trace, **moved, **how, **options)
 
 
 def last(result):
@@ -160,18 +142,11 @@ def test_what_cannot_be_is_refused_in_a_line():
         results(thin(), passes(1), [(MIGRATE, {"layers": "ept"})])
     one_node = build_snapshot([(HEAP, 1)], nodes=1)
     with pytest.raises(UsageError, match="all data of a single-node capture are on that node"):
-        replay_snapshot(
-            one_node, None, [(MIGRATE, {})], Setup.of(machine=small_machine(2), costs=SERVER_COSTS)
-        )
+        answered(one_node, [(MIGRATE, {})])
     with pytest.raises(UsageError, match="nodes = 1: with mode = migrate the copy follows"):
         results(thin(), passes(1), [("mitosis", {"mode": "migrate", "nodes": "1"})])
     with pytest.raises(UsageError, match="needs the order of accesses"):
-        replay_snapshot(
-            thin(),
-            None,
-            [("mitosis", {"mode": "migrate"})],
-            Setup.of(machine=small_machine(2), costs=SERVER_COSTS),
-        )
+        answered(thin(), [("mitosis", {"mode": "migrate"})])
 
 
 # Interleaved tables: spread evenly in each dimension of a VM, and independently of each other.
@@ -202,12 +177,7 @@ def test_a_weight_is_the_number_of_turns_that_a_node_has_in_a_round():
     done = run(case(snapshot, build_trace([(0, vas)]), 3), "interleave", {"weights": "3,0,1"})
     home = done.states[0].home
     assert home.tolist() == [(0, 0, 0, 2)[k % 4] for k in range(len(home))]
-    rest = replay_snapshot(
-        snapshot,
-        None,
-        [("interleave", {"weights": "3,0,1"})],
-        Setup.of(machine=small_machine(3), costs=COSTS),
-    )[1]
+    rest = answered(snapshot, [("interleave", {"weights": "3,0,1"})], nodes=3)[1]
     assert np.count_nonzero(rest.reads.sum(axis=(0, 1, 3))) == 2
 
 
@@ -232,9 +202,4 @@ def test_weights_hold_in_both_dimensions_independently(tmp_path):
 def test_impossible_weights_are_refused(weights):
     snapshot = build_snapshot([(HEAP, 5)], nodes=4)
     with pytest.raises(UsageError, match="policy interleave: weights = "):
-        replay_snapshot(
-            snapshot,
-            None,
-            [("interleave", {"weights": weights})],
-            Setup.of(machine=small_machine(4), costs=COSTS),
-        )
+        answered(snapshot, [("interleave", {"weights": weights})], nodes=4)

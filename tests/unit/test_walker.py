@@ -1,4 +1,4 @@
-"""The page walker and its caches."""
+"""The walker against the naive one, and in closed form."""
 
 from dataclasses import replace
 
@@ -27,8 +27,6 @@ from strategies import (
     snapshots,
     traces,
 )
-
-# The walker against the naive one, and in closed form.
 
 GIB, KIB4 = 1 << 30, 1 << 12
 LLC_LINES = st.sampled_from([12, 40, 100])  # in 1, 2 and 6 sets

@@ -15,10 +15,10 @@ from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import NONE, UNTIMED, answer
-from ptanalyze.analysis.whatif import replay, replay_snapshot
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import CACHED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.machine import Moves, load_costs, load_machine
+from ptanalyze.core.machine import Moves
 from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.result import COLUMNS, UPDATES, owned
@@ -28,12 +28,9 @@ from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.show.whatif import about, everything
 from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth
-from replay_cases import HEAP, cases
+from replay_cases import HEAP, answered, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
-# whatif end to end on small processes: baseline, order, notes, rows, and what is refused.
-
-COSTS = load_costs(load_machine("sapphire-rapids"))
 PAGES = [HEAP + k * PAGE for k in range(40)]
 
 
@@ -46,8 +43,7 @@ def process(nodes=2):
 
 
 def ask(snapshot, trace, policies, machine=None, **options):
-    setup = Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
-    return replay_snapshot(snapshot, trace, policies, setup)
+    return answered(snapshot, policies, trace, machine=machine or small_machine(2), **options)
 
 
 @pytest.mark.twin
@@ -189,9 +185,7 @@ POLICIES = ["linux", "interleave", "bind", "ideal", "vmitosis-replicate", "mitos
 
 
 def ask_untraced(snapshot, policies, nodes=NODES):
-    return replay_snapshot(
-        snapshot, None, policies, Setup.of(cold=True, machine=small_machine(nodes), costs=COSTS)
-    )
+    return answered(snapshot, policies, nodes=nodes, cold=True)
 
 
 def servers(snapshot, name):
@@ -228,8 +222,7 @@ def bounds(snapshot, lines, nodes=2, shares=None, policies=("mitosis",)):
     """[Result], of a machine whose LLC has so many lines, a multiple of 4."""
     machine = small_machine(nodes, cache_lines=(4, lines))
     machine = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, shares=shares))
-    setup = Setup.of(cold=True, machine=machine, costs=COSTS)
-    return replay_snapshot(snapshot, None, [(name, {}) for name in policies], setup)
+    return answered(snapshot, [(name, {}) for name in policies], cold=True, machine=machine)
 
 
 def native(pages=128, apart=PAGE, nodes=2):
