@@ -326,7 +326,9 @@ def inaccessible(entries: NDArray[np.uint64], level: int, encoding: str = "x86")
 
 def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the entry points somewhere, whether or not a walker may use it (pte_present, pmd_present)."""
-    return present(entries, encoding) | inaccessible(entries, level, encoding)
+    x86 = PRESENT | PROTNONE | (HUGE if level > 1 else NONE)
+    there: NDArray[np.bool_] = entries & {"x86": x86, "ept": EPT_ACCESS}.get(encoding, KVM_MAPPED) != NONE
+    return there
 
 
 def leaf(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:

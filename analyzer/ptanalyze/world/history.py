@@ -536,14 +536,11 @@ def _premapped(space: AddressSpace, rows: Rows, vmas: np.ndarray) -> np.ndarray:
     known = np.flatnonzero(rows.leaf < space.guest_tables)
     for begin in range(0, len(known), ROWS_AT_ONCE):
         at = known[begin : begin + ROWS_AT_ONCE]
-        leaf = rows.leaf[at]
-        raw, level = tree.entries[leaf], tree.level[leaf]
-        present = np.zeros(raw.shape, bool)
-        for one in np.unique(level):
-            here = level == one
-            present[here] = bits.leaf(raw[here], int(one), tree.encoding)
-        owned = vmas[at] != UNKNOWN_VMA
-        valid[at] = np.packbits(present & owned, axis=1, bitorder="little").view(np.uint64)
+        for level in np.unique(tree.level[rows.leaf[at]]).tolist():
+            here = at[tree.level[rows.leaf[at]] == level]
+            present = bits.leaf(tree.entries[rows.leaf[here]], level, tree.encoding)
+            owned = vmas[here] != UNKNOWN_VMA
+            valid[here] = np.packbits(present & owned, axis=1, bitorder="little").view(np.uint64)
     return valid
 
 
