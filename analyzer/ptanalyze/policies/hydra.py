@@ -324,7 +324,8 @@ HOOKS = GuestHooks(server_of, on_walk, on_step)
 
 def start(scenario: Scenario, params: Params) -> tuple[State, int]:
     history, nodes = scenario.history, scenario.nodes
-    vmas = history.vmas.copy()
+    unchanged = not (len(history.steps.at) or len(scenario.undone))
+    vmas = history.vmas if unchanged else history.vmas.copy()
     entries = _owners_entries(history, nodes)
     sharers = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
     tables = _owners_tables(scenario, sharers)
