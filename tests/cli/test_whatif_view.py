@@ -225,6 +225,7 @@ def test_a_larger_run_is_answered_or_refused(pt, small):
     assert {"scale", "of-one-size"} <= {finding["code"] for finding in row["findings"]}
     for wrong in ("1M", "x", "16x --cold", "16x --weight leaf", "16x --fixed nowhere"):
         assert is_one_line(pt("whatif", small, "--stands-for", *wrong.split()), 2)
+    assert is_one_line(pt("whatif", small, "--fixed", "none"), 2)
     for command, more in (("sweep", ("--set", "prefetch=0,9")), ("timeline", ())):
         assert pt(command, small, "-p", "hydra", *more, "--stands-for", "512x").code == 0
 

@@ -604,8 +604,7 @@ def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
 
 
 def dumped_without(capabilities, target, directory):
-    command = f"exec {PTDUMP} process {target} -o {directory}"
-    capsh = ["capsh", f"--drop={capabilities}", "--", "-c", command]
+    capsh = ["capsh", f"--drop={capabilities}", "--", "-c", f"exec {PTDUMP} process {target} -o {directory}"]
     return subprocess.run(capsh, capture_output=True, text=True, check=False)
 
 

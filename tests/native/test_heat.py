@@ -18,7 +18,7 @@ from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
 from ptanalyze.capture.live.process import open_process
-from ptanalyze.cli import run
+from ptanalyze.cli import record, run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
@@ -390,25 +390,21 @@ def target():
 
 def begun(target, out, **how):
     """(the command that samples for ten minutes, its ptheat, which has taken samples)."""
-    command = [
-        sys.executable,
-        "-m",
-        "ptanalyze",
-        "record",
-        "-p",
-        str(target),
-        "--tracer",
-        "heat",
-        "--for",
-        "600s",
-        "-o",
-        out,
-    ]
+    command = [sys.executable, *f"-m ptanalyze record -p {target} --tracer heat --for 600s -o".split(), out]
     ran = subprocess.Popen(command, text=True, **how)
     assert wait_for(lambda: sampler_of(ran.pid), 120)
     sampler = sampler_of(ran.pid)
     assert wait_for(lambda: os.stat(f"/proc/{sampler}/fd/1").st_size > HEADER_DTYPE.itemsize, 300)
     return ran, sampler
+
+
+def test_what_was_sampled_of_a_process_that_was_killed_is_partial(monkeypatch):
+    monkeypatch.setattr(record, "installed", lambda _: lambda *_: [])
+    with subprocess.Popen(["sleep", "600"]) as one:
+        one.kill()
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)  # a zombie
+        with pytest.raises(PartialDataError):
+            record.sample_running(one.pid, 1, "x", (), None, False)
 
 
 def sampler_of(pid):

@@ -16,6 +16,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost import counts as cost
 from ptanalyze.kernels import LL, PTE_FANOUT, PTE_WRITE
 from ptanalyze.policies import find, plan_for, policies
+from ptanalyze.policies.contract import Policy, check_needs
 from replay_cases import HEAP, case, cases, events, run, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
@@ -227,3 +228,8 @@ def test_a_wrong_parameter_is_no_refusal():
     for trace in (TRACE, None):
         with pytest.raises(UsageError, match="bind: node = 9"):
             replayed(guest(True), ("bind", {"node": 9}), ("linux", {}), refused={}, trace=trace)
+
+
+def test_a_need_that_is_not_known_is_named_beside_those_that_are():
+    with pytest.raises(UsageError, match=r"coffee.*trace, events"):
+        check_needs(Policy("mine", "", needs=("coffee",)), None, None)

@@ -250,8 +250,8 @@ def test_a_part_of_a_long_region_says_nothing_of_larger_runs(tmp_path, monkeypat
 
 @pytest.mark.parametrize(("how", "why"), [
     ({"stands_for": 4}, "--sizes: the sizes of runs take the place of --stands-for"),
-    ({"times": [0.5]}, "--sizes 0.5: factors"),
-    ({"times": []}, "--sizes : factors"),
+    ({"times": [0.5]}, "--sizes 0.5: write"),
+    ({"times": []}, "--sizes : write"),
     ({"weigh": "leaf"}, "page tables alone tell nothing"),
 ])  # fmt: skip
 def test_sizes_that_cannot_be_answered(tmp_path, how, why):

@@ -167,7 +167,7 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)
     if (ended := facts.get("ended", "exit")) not in ("exit", "imported"):
-        found.append(noted("cut", by=ended))
+        found.append(noted("cut", NOTE if ended == "signal" else CAREFUL, by=ended))
     if facts.get("sampled"):
         found.append(noted(SAMPLED, CAREFUL))
         found += of_samples(scenario) if facts.get("walks") else []

@@ -142,7 +142,10 @@ def _curve(
     if how.stands_for.larger:
         raise UsageError("--sizes: the sizes of runs take the place of --stands-for; leave it out")
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
-        raise UsageError(f"--sizes {','.join(f'{one:g}' for one in times)}: factors of 2 to {MOST_SCALED}")
+        given = ",".join(f"{one:g}" for one in times)
+        raise UsageError(
+            f"--sizes {given}: write factors above 1, up to {MOST_SCALED}, as 4,16, or 1 for none"
+        )
     captured = known.scenario(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
     trace = within_region(captured.trace) if captured.traced else None
     others = together(known.capture, how.weigh)

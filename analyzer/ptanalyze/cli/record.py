@@ -228,6 +228,8 @@ def command(
 def sample_running(
     pid: int, seconds: float, output: str | None, command: tuple[str, ...], tracer: str | None, children: bool
 ) -> None:
+    from ..capture.live.process import shown, state
+
     if command:
         raise click.UsageError("give -p PID or a COMMAND, not both")
     if tracer in ("qemu", "pin"):
@@ -236,7 +238,7 @@ def sample_running(
     for line in installed(SAMPLERS)(pid, output, max(round(seconds), 1), tracer, children):
         echo(line, err=True)
     echo(f"{output}: sampled; {next_step('advise', output)}")
-    if not Path(f"/proc/{pid}").exists():
+    if state(shown(pid)) in "ZX":  # killed, it is a zombie until its parent takes notice
         raise PartialDataError(f"{output}: PID {pid} ended early; what was sampled until then is kept")
 
 

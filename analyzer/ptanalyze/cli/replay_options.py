@@ -199,6 +199,9 @@ def setup_from(options: Mapping[str, Any], capture: Capture, progress: Progress 
     """The Setup that core.options stand for, by their names, of a question about a Capture."""
     from ..analysis.setup import Setup
 
+    fixed, given = options["fixed"], click.get_current_context().params
+    if fixed and not (options["stands_for"] or given.get("sizes")):
+        raise UsageError(f"--fixed {fixed}: goes with --stands-for 64G, or --sizes 4,16; leave it out")
     plain = {**options, "machine": machine_for(capture, options["machine"])}
     balancing = plain.pop("balancing")
     pairs = dict(pair_of(setting, "--autonuma-set ") for setting in balancing)

@@ -96,7 +96,7 @@ SHORT = "short-region"
 SILENT = "silent-nodes"
 TOGETHER = "processes-together"
 UNTRACED = (EACH_ONCE, BY_HEAT)
-UNSEEN = (GONE, SHORT, SAMPLED)  # what the capture cannot show
+UNSEEN = ("cut", GONE, SHORT, SAMPLED)  # what the capture cannot show
 OF_CAPTURE = (*UNSEEN, *UNTRACED, ELSEWHERE)  # said once, not beside each policy
 
 

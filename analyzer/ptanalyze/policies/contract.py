@@ -228,6 +228,10 @@ def check_needs(policy: Policy, params: Any, scenario: Scenario, by_guest: bool 
     by_guest  False: the hypervisor, which knows the nodes, keeps the table that the policy acts on
     """
     for need in policy.needed(params):
+        if need not in NEEDS:
+            raise UsageError(
+                f"policy {policy.name}: needs {need!r}: no such need; there are: {', '.join(NEEDS)}"
+            )
         there, what, how = NEEDS[need]
         if not there(scenario) and (by_guest or need != "node numbers"):
             lacks = LEFT_OUT if scenario.left_out and need in OF_THE_TRACE else f"{what}: {how}"
