@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,6 @@ import ptanalyze as pt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
     from .predict import Prediction
 
@@ -138,8 +138,7 @@ def command(
     runs = predictions(calibration, placements or None, walk_cycles)
     warnings = [*calibration.flags, *(prediction.doubt for prediction in runs if prediction.doubt)]
 
-    def table() -> DataFrame:
-        return predictions_frame(calibration, runs)
+    table = partial(predictions_frame, calibration, runs)
 
     def plot() -> Figure:
         from .prediction_plot import prediction_plot

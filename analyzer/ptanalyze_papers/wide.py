@@ -17,7 +17,6 @@ from .bench import HYDRA, LINUX, MITOSIS, Bench, Design
 from .script import PAGE, Script, work
 
 CLASSES = ("LL", "LR", "RL", "RR")
-SOCKETS = 4
 MIB, GIB, BLOCK = 1 << 20, 1 << 30, 1 << 21
 # Canneal, 1 : 100: 380 GB, of which one socket holds 350: one part of 12 spills to the next socket
 CANNEAL = {"size": 1900 * BLOCK, "threads": 12, "threads_to_nodes": ",".join("0" * 11 + "1")}

@@ -280,20 +280,6 @@ def test_what_cannot_be_drawn_is_one_line_after_the_table(pt, tmp_path):
     assert "mitosis" in ran.out
 
 
-@pytest.fixture
-def saved(monkeypatch):
-    """The figures that are saved, and readable."""
-    found, save = [], plots.save
-
-    def kept(figure, path):
-        assert readable(figure)
-        found.append(figure)
-        save(figure, path)
-
-    monkeypatch.setattr(plots, "save", kept)
-    return found
-
-
 # Every file that is named with an option: whole, not through links, of the user who typed the command.
 
 COUNTED = {

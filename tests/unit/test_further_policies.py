@@ -1,7 +1,6 @@
 """Policies of ptanalyze_policies: shadow paging and WASP."""
 
 import os
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -109,15 +108,11 @@ def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "what"),
-    [
-        ("vmitosis-replicate", {}, "the host's page table of a VM (ePT)"),
-        ("vmitosis-replicate", {"layers": "ept"}, "the host's page table of a VM (ePT)"),
-        ("interleave", {}, "the host's page table of a VM (ePT)"),
-    ],
+    ("name", "params"),
+    [("vmitosis-replicate", {}), ("vmitosis-replicate", {"layers": "ept"}), ("interleave", {})],
 )
-def test_what_acts_on_the_table_that_is_gone_is_refused(name, params, what):
-    with pytest.raises(UsageError, match=re.escape(f"both act on {what}; give them apart")) as caught:
+def test_what_acts_on_the_table_that_is_gone_is_refused(name, params):
+    with pytest.raises(UsageError, match=r"both act on the host's .* \(ePT\); give them apart") as caught:
         plan_for(f"{name}+shadow", params)
     assert "\n" not in str(caught.value)
 

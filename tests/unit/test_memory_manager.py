@@ -24,7 +24,7 @@ from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, buil
 
 # What the memory manager does to entries, tables, VMAs and TLBs, under every policy that it concerns.
 
-ANONYMOUS, FAR = 0x22, HEAP + (1 << 30)
+ANONYMOUS = 0x22
 
 
 def process(happened, touches, nodes=2, pages=(), kernel="6.1"):

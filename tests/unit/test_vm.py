@@ -392,13 +392,6 @@ def test_several_roots_are_compared_root_by_root():
     assert ("ePT", 4, "moved", None, None, 1) in diff_trees("ePT", tree, changed)
 
 
-def capture(place, snapshot):
-    place.mkdir()
-    write_snapshot(place, snapshot)
-    seal(place, "process", {})
-    return open_capture(place)
-
-
 def test_both_dimensions_of_a_vm_and_a_hosts_side_alone_are_compared(tmp_path):
     snapshots = [build_snapshot([(VA, 9), (VA + PAGE, 10)], [], host_table_nodes=(node,)) for node in (0, 1)]
     for name, snapshot in zip("ab", snapshots, strict=True):

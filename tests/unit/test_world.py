@@ -122,7 +122,7 @@ def small_scenario():
 @pytest.mark.twin
 def test_notes_are_added_and_every_pass_is_kept():
     scenario = small_scenario().with_findings(Finding("a", "first"))
-    passes = {name: getattr(scenario, name) for name in ("space", "stream", "readers", "history", "data")}
+    passes = {name: getattr(scenario, name) for name in ("space", "stream", "history", "data")}
     again = scenario.with_findings(Finding("b", "second"), Finding("b", "third"))
     assert [one.text for one in again.findings] == ["first", "second", "third"]
     assert scenario.findings == (Finding("a", "first"),)
@@ -133,7 +133,7 @@ def test_notes_are_added_and_every_pass_is_kept():
 def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_scenario():
     scenario = small_scenario()
     program = TracedProgram(scenario.snapshot, scenario.trace, scenario.machine, scenario.placement)
-    assert (program.nodes, program.readers) == (scenario.nodes, scenario.readers)
+    assert program.nodes == scenario.nodes
     assert program.captured is program and scenario.reshaped(facts={}).captured is scenario
     assert not hasattr(program, "history")
 

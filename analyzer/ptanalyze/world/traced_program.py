@@ -152,11 +152,6 @@ class TracedProgram:
         return 0 if self.after is None else self.steady_from
 
     @cached_property
-    def readers(self) -> tuple[int, ...]:
-        """Sorted nodes on which threads run."""
-        return tuple(sorted(set(self.placement.cpu_node[self.placement.chunk_cpu].tolist())))
-
-    @cached_property
     def pace(self) -> float:
         """Native time per time of the trace's clock, which runs on while a tracer slows the program: by the
         instructions of the busiest thread, at the rate of the timed run, else one a cycle. 1 where none are
