@@ -61,7 +61,6 @@ def command(source: tuple[str, ...], output: str | None, ept: str | None, pages:
 
 def of_samples(output: str) -> list[str]:
     """Lines on the periods and data sources of perf's samples."""
-
     provenance = pt.formats.read_manifest(output).provenance
     lines = {
         "period_unit": "each sample stands for {:,} events",

@@ -1,13 +1,15 @@
-"""Captures made from files of other tools."""
+"""Captures made from files of other tools, and which tool's a file is, from its first bytes."""
 
+import lzma
 import os
+import re
+import zlib
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import ptanalyze as pt
 
 from . import DUMP, FORMATS, SAMPLES, Head, imported
-from .recognise import recognise
 
 TABLES = ("gpt.tables", "gpt.entries", "maps", "snapshot.json")
 NESTED_TABLES = ("ept.tables", "ept.entries", "vm.json")
@@ -67,6 +69,41 @@ def copy_tables(source: Path, directory: Path) -> str:
         with pt.safe_files.open_inside(source / name) as file:
             pt.formats.copy_private(file, directory / name)
     return "vm" if nested else "process"
+
+
+# Which format a file or directory is in.
+
+HEAD = 1 << 16
+GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\0"
+COMMENT = re.compile(rb"==|--|#")
+
+
+def recognise(source: Source) -> str:
+    """Name of the format (FORMATS) of `source`; UsageError where none fits."""
+    head = head_of(Path(source))
+    found = next((row.name for row in FORMATS.values() if head and row.knows(head)), None)
+    if found is None:
+        raise pt.UsageError(
+            f"{source}: in none of the formats that are recognised; name one: import FORMAT {source}"
+        )
+    return found
+
+
+def head_of(path: Path) -> Head | None:
+    """None where the file is packed and cannot be unpacked."""
+    if path.is_dir():
+        return Head(path, b"", b"", b"")
+    with path.open("rb") as file:
+        first = data = file.read(HEAD)
+    try:
+        if first.startswith(GZIP):
+            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(first, HEAD)
+        elif first.startswith(XZ):
+            data = lzma.LZMADecompressor().decompress(first, HEAD)
+    except (zlib.error, lzma.LZMAError):
+        return None
+    lines = [line.rstrip() for line in data.split(b"\n")[:-1] or [data]]
+    return Head(path, first, data, next((line for line in lines if line and not COMMENT.match(line)), b""))
 
 
 # The directory of the ptdump tool itself.

@@ -54,7 +54,6 @@ def command(as_json: bool, required: str | None) -> int:
       sudo ptanalyze doctor --json
       sudo ptanalyze doctor --require trace,dump,rights
     """
-
     parts = {part.id: part for part in examine()}
     asked = [name.strip() for name in required.split(",")] if required is not None else []
     for name in asked:
@@ -178,7 +177,6 @@ def held(capability: int) -> bool:
 
 def page_tables() -> Capability:
     """Whether our own page tables can be read: capabilities, BPF and BTF together."""
-
     part, gives = ("rights", "BPF and rights"), "page tables of live processes and VMs"
     try:
         pt.live.rehearse(pt.live.native("ptdump"))

@@ -45,7 +45,6 @@ def calibrate(
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
-
     from .calibrate import calibrate_runs
     from .perf_stat import one_walker, partial, read_perf_stat, walk_events, what_is_missing
 

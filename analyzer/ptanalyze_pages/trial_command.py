@@ -237,7 +237,6 @@ def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
 
 def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
-
     from .trial import BUSY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)

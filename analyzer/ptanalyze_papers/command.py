@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """For the shell: the papers whose figures are known."""
-
     files = (pt.errors.bundled("models") / "reference").glob("published-*.toml")
     names = sorted(path.stem.removeprefix("published-") for path in files)
     return [name for name in names if name.startswith(incomplete)]
@@ -49,7 +48,6 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.option
       ptanalyze validate --paper hydra
       ptanalyze validate --paper vmitosis --row "Figure 6"
     """
-
     from .run import sections, summary, validate
 
     with pt.terminal.progress_bar() as progress:

@@ -195,7 +195,6 @@ def synth(
     size        of the dataset: bytes, or "64M"; None: that of the graph that `pattern` names
     parameters  of parameters.Parameters (`ptanalyze synth --help` says what they mean)
     """
-
     known = Parameters.__dataclass_fields__
     for name, value in parameters.items():
         if name not in known:

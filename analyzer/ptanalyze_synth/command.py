@@ -94,7 +94,6 @@ def command(directory: str | None, trace: bool, **asked: Any) -> None:
     Example:
       ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
-
     from .capture import synthesize
     from .plan import left_to_chance
 

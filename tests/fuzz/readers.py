@@ -17,9 +17,9 @@ from ptanalyze_formats.champsim import RECORD as CHAMPSIM
 from ptanalyze_formats.champsim import import_champsim
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.drmemtrace import import_drmemtrace
+from ptanalyze_formats.importing import recognise
 from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
-from ptanalyze_formats.recognise import recognise
 from ptanalyze_formats.text_traces import import_lackey
 from ptanalyze_host.machine_file import host_machine
 from ptanalyze_law.perf_stat import read_perf_stat, walk_run

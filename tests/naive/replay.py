@@ -86,7 +86,6 @@ def event_now(memory, trace, placement, number, nodes):
 
 def last_vmas(snapshot, trace, space, placement, nodes):
     """[(start, end, owner node)] when the trace has ended."""
-
     memory = Memory(snapshot, trace, space, placement, Deaf())
     for number in range(memory.began, memory.ended):
         event_now(memory, trace, placement, number, nodes)

@@ -20,8 +20,7 @@ from ptanalyze_formats import FORMATS, inputs
 from ptanalyze_formats.champsim import RECORD as CHAMPSIM
 from ptanalyze_formats.champsim import import_champsim, touches
 from ptanalyze_formats.drmemtrace import RECORD, import_drmemtrace
-from ptanalyze_formats.importing import import_capture
-from ptanalyze_formats.recognise import recognise
+from ptanalyze_formats.importing import import_capture, recognise
 from ptanalyze_formats.text_traces import import_lackey
 
 # Importing DynamoRIO's offline traces.
@@ -303,7 +302,7 @@ def test_what_is_not_recognised_is_said_with_the_way_out(tmp_path, data):
 
 @pytest.mark.twin
 def test_every_row_of_formats_leads_to_its_functions():
-    others = {"__init__", "command", "importing", "inputs", "kernels", "recognise", "trace_writer"}
+    others = {"__init__", "command", "importing", "inputs", "kernels", "trace_writer"}
     others |= {"diff", "diff_command", "redact", "redact_command"}  # of captures of our own
     modules = {path.stem for path in Path(foreign.__file__).parent.glob("*.py")}
     assert {row.reader.partition(":")[0] for row in FORMATS.values()} - others == modules - others

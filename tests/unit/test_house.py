@@ -34,13 +34,13 @@ FLOOR = {
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
     "core package: files": 119,
-    "core package: lines": 30_350,
+    "core package: lines": 30_340,
     "satellites: lines": 16_800,
     "satellites: lines of the largest": 3_400,
     "satellites: names of the core": 65,
     "satellites: names of the core, and members of its namespaces": 320,
-    "tests: files": 156,
-    "tests: lines": 39_000,
+    "tests: files": 154,
+    "tests: lines": 38_920,
     "whatif: calls into another file": 1_310,
     "whatif: files executed": 54,
     "whatif: functions executed": 920,

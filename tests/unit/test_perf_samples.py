@@ -24,7 +24,7 @@ from ptanalyze.formats.trace import read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_program import bare_snapshot
-from ptanalyze_formats.importing import import_capture
+from ptanalyze_formats.importing import import_capture, recognise
 from ptanalyze_formats.perf_samples import (
     MOST_COPIES,
     MOST_PERIOD,
@@ -37,7 +37,6 @@ from ptanalyze_formats.perf_samples import (
     pieces,
     print_samples,
 )
-from ptanalyze_formats.recognise import recognise
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from strategies import place
