@@ -295,6 +295,8 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
         tree = space.snapshot.guest
         entries, code = read_only(tree.entries), CODES[tree.encoding]
         take_back(entries, code, rows.leaf, space.tables.level, space.host_of, host_row, moved, node, host)
+    if not space.native:  # walks read the guest's entries, and of the host's tables where they are
+        give_back(read_only(space.snapshot.nested.entries))
     mapped = past.mapped_pages(slice(None))
     guest = np.where(mapped | (node == NOWHERE), node, NOT_MAPPED - node).astype(np.int8)
     return DataNodes(guest, host, host_row)
