@@ -454,6 +454,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
     known, walks, pairs = None, {}, np.empty((0, 2))
     if measure:
+        pt.options.echo("ptanalyze: measuring this host, about half a minute on one node", err=True)
         with pt.terminal.progress_bar() as progress:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)

@@ -237,7 +237,8 @@ def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:
         "tables MiB": round(one.table_bytes / 2**20, 1),
         "remote %": percent(one.remote_share),
         "upper remote %": percent(one.upper_remote_share),
-        "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
+        "RSS MiB": round(one.rss_bytes / 2**20, 1),
+        "huge %": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }
 
 
@@ -257,7 +258,8 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
         "upper remote %": percent(one.upper_remote_share),
         "leaf tables on, %": by_node({str(n): round(100 * k / leaf) for n, k in sorted(one.leaf.items())}),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
-        "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
+        "RSS MiB": round(one.rss_bytes / 2**20, 1),
+        "huge %": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }
 
 

@@ -33,6 +33,7 @@ TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
+EVERY = 20.0  # seconds between two lines, for who reads a log
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -182,7 +183,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
             with undone(blocks):
                 windows(blocks, meter, done, how)
                 blocks.restore()
-                several(blocks, meter, done, "again", how.seconds, AGAIN * (SETTLE + how.seconds))
+                several(blocks, meter, done, "again", how, AGAIN * (SETTLE + how.seconds))
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
             so_far = f" ({done.gain[1]:.2f}x so far)" if done.gain else ""
@@ -213,11 +214,15 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
     return rate
 
 
-def several(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float, limit: float) -> None:
-    end, rates = time.monotonic() + limit, done.rates[state]
+def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, limit: float) -> None:
+    began, rates, told = time.monotonic(), done.rates[state], 0.0
+    end = began + limit
     while time.monotonic() < end + (0 if rates else limit):
-        rate = window(blocks, meter, done, state, seconds)
+        rate = window(blocks, meter, done, state, how.seconds)
         rates += [rate] if rate else []
+        if (took := time.monotonic() - began) > told + EVERY:
+            how.say(f"measured {took:.0f} of {limit:.0f} s")
+            told = took
 
 
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
@@ -229,12 +234,12 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
         f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.0f} s, done in about "
         f"{how.limit:.0f} s"
     )
-    several(blocks, meter, done, "found", how.seconds, each)
+    several(blocks, meter, done, "found", how, each)
     how.say(f"making {len(blocks.address):,} blocks huge, and small again")
     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3)))
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
-    several(blocks, meter, done, "contiguous", how.seconds, each)
+    several(blocks, meter, done, "contiguous", how, each)
     done.ended = f"measured for {how.limit:g} s (--time)"
     while time.monotonic() < (end if rates["huge"] else began + 2 * how.limit):
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))

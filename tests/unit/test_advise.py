@@ -378,9 +378,12 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     tables = Interval.exactly(1.0)
     base = replace(linux, local_tables=tables, local_data=tables)
     huge = replace(thp, speedup=Interval(1.1, 1.2, 1.3), facts={"bloat_bytes": 1 << 20})
-    about = Workload(np.array([9, 0]), np.array([0, 9, 0]), memory, allocator=by, huge_pages=allowed)
+    about = Workload(
+        np.array([9, 0]), np.array([0, 9, 0]), memory, allocator=by, huge_pages=allowed, process="app"
+    )
     found = verdict([base, huge], about)
     assert found.kind == PAGES and (found.action and found.action.code) == action
+    assert "PID" not in str(found.today)
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), (
         "it does nothing for mmap of its own"
     )

@@ -12,6 +12,7 @@ its page tables should follow it (migration); a Wide one spans sockets, each of 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,6 +71,7 @@ class Workload:
     allocator      of most of its memory, as `allocator`
     huge_pages     what the process may have, as mm_events.allowed
     huge_share     of the captured memory, in huge pages
+    process        what -p takes for the captured process, the name of its program; PID where none is known
     """
 
     walks: np.ndarray
@@ -85,6 +87,12 @@ class Workload:
     allocator: str = ""
     huge_pages: str | None = None
     huge_share: float = 0.0
+    process: str = "PID"
+
+    @property
+    def number(self) -> str:
+        """The process as a shell finds its PID."""
+        return "PID" if self.process == "PID" or "'" in self.process else f"$(pgrep -n {self.process:.15})"
 
     @property
     def thin(self) -> bool | None:
@@ -170,7 +178,15 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         allocator=allocator(snapshot),
         huge_pages=allowed(snapshot, scenario.trace),
         huge_share=0.0 if traced else huge_bytes(snapshot.guest) / max(mapped, 1),
+        process=process_of(scenario),
     )
+
+
+def process_of(scenario: Scenario) -> str:
+    """Workload.process of a Scenario; its tables are the tracer's where it was traced."""
+    facts, command = scenario.snapshot.facts, str(scenario.trace.facts.get("command", ""))
+    name = command.partition(" ")[0].rpartition("/")[2] or str(facts.get("comm", ""))
+    return shlex.quote(name) if name and "synth" not in facts else "PID"
 
 
 def threads_of(scenario: Scenario) -> int:
@@ -462,7 +478,8 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
         share = base.walk_share.high if base.walk_share else 1.0
         spared = share < 1
         most = 1 / (1 - share) if spared else 0.0
-        notes.append(message("unknown", "walks-spared" if spared else "walks-uncounted", most=most))
+        code = "walks-spared" if spared else "walks-uncounted"
+        notes.append(message("unknown", code, most=most, process=about.process))
     elif not notes and more < NOTICED:
         notes.append(message("unknown", "beyond", gain=base.cached_tables))
     if len(base.classes) > 1:  # else all data are local
@@ -579,8 +596,8 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
     if about.vm is False:
         return message("type", "migrate-vm", node=about.walker)
     if part.kind == DATA:
-        return message("type", "migrate", where=where, node=about.walker)
-    return message("type", "relocate", where=where, line=f"{as_root()} relocate PID --dry-run")
+        return message("type", "migrate", where=where, node=about.walker, number=about.number)
+    return message("type", "relocate", where=where, line=f"{as_root()} relocate {about.process} --dry-run")
 
 
 def _spread_data(base: Result, about: Workload) -> Message | None:
@@ -601,8 +618,8 @@ def _huge(part: Part, about: Workload) -> Message | None:
     if part.kind != PAGES or not worth or about.huge_pages not in allows:
         return None
     code = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
-    line = f"{as_root()} hugepages PID --yes"
-    typed = message("type", code, where=message("where", "here" if about.vm is None else "guest"), line=line)
+    line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
+    typed = message("type", code, where=message("where", where), line=line, number=about.number)
     if about.vm is not None and about.host_small > HOST_IS_HUGE:
         return message("type", "in-both", line=typed)
     return typed
