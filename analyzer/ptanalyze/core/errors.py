@@ -82,7 +82,9 @@ def uninstalled(error: ModuleNotFoundError) -> Exception:
         return error
     python = shlex.quote(_near(Path(sys.executable)))
     if (CHECKOUT / "pyproject.toml").is_file():
-        what = f"-e {shlex.quote(f'{_near(CHECKOUT)}[{extra}]')}"
+        folder = shlex.quote(_near(CHECKOUT))
+        make = f"make{'' if folder == '.' else f' -C {folder}'} report"
+        what = f"-e {shlex.quote(f'{_near(CHECKOUT)}[{extra}]')}, or `{make}` for the checkout's own .venv"
     else:  # not our own name, which is on no index: anybody could take it there
         what = " ".join(dict.fromkeys((*EXTRAS["plots"], *EXTRAS[extra])))
     return UsageError(f"{error.name} is not installed: {python} -m pip install {what}")
