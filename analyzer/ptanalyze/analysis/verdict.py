@@ -70,7 +70,7 @@ class Workload:
     on_host        Machine.on_host
     allocator      of most of its memory, as `allocator`
     huge_pages     what the process may have, as mm_events.allowed
-    huge_share     of the captured memory, in huge pages
+    huge_share     of the captured memory, in huge pages; captured_bytes: all of it
     process        what -p takes for the captured process, the name of its program; PID where none is known
     """
 
@@ -87,6 +87,7 @@ class Workload:
     allocator: str = ""
     huge_pages: str | None = None
     huge_share: float = 0.0
+    captured_bytes: int = 0
     process: str = "PID"
 
     @property
@@ -178,6 +179,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         allocator=allocator(snapshot),
         huge_pages=allowed(snapshot, scenario.trace),
         huge_share=0.0 if traced else huge_bytes(snapshot.guest) / max(mapped, 1),
+        captured_bytes=mapped,
         process=process_of(scenario),
     )
 
@@ -470,8 +472,8 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
     notes: list[Message] = []
     more = base.cached_tables.middle if base.cached_tables else 1.0
     if about.huge_share >= MOSTLY_HUGE and more < NOTICED:
-        huge = about.huge_share * about.memory_bytes
-        notes.append(message("unknown", "already", huge=huge, memory=about.memory_bytes))
+        huge = about.huge_share * about.captured_bytes
+        notes.append(message("unknown", "already", huge=huge, memory=about.captured_bytes))
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:
         return notes
     if not notes and not faster(more):
