@@ -40,8 +40,8 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: pt.option
     published counts and sizes. modelled: a workload made by `ptanalyze synth` from its published description,
     scaled down. traced small: the program itself, traced at a small size. fitted (calibrated on this very
     number) is no evidence and counts nowhere; what holds by definition is left out. not reproducible: a note
-    says why. Error = (ours - published) / effect: of a ratio that less 1, at least 5 %, else the published
-    number. An interval of no width that misses is an error.
+    says why. Error = (ours - published) / effect: of a ratio, or its inverse below 1, that less 1, at least
+    5 %, else the published number. An interval of no width that misses is an error.
 
     \b
     Examples:

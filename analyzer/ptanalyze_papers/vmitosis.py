@@ -196,7 +196,8 @@ def walks(bench: Bench) -> Iterator[Row]:
                 title = f"{WORKLOADS[workload]}, {config} over {local}: walk cycles"
                 ours, name = walked(result, machine, placed(config)) / base, f"walks-{workload}-{config}"
                 of = FITTED if (workload, kind) == ("gups", "thin-1D-4K") else MODELLED  # its latencies
-                yield PAPER.measured(name, "walk cycles", title, "x", walk / least, ours, of, "walks")
+                beside = (walk / least, ours, of, "walks")
+                yield PAPER.measured(name, "walk cycles", title, "x", *beside, size=size)
 
 
 def walked(result: pt.Result, machine: pt.Machine, config: str) -> float:

@@ -66,6 +66,11 @@ def test_fitted_rows_change_no_statistic():
     }
 
 
+def test_a_ratio_below_one_is_as_far_off_as_its_inverse():
+    assert tallied(row(0.1, REPLAYED, 0.2))["max_error"] == pytest.approx((10 - 5) / (5 - 1))
+    assert tallied(row(0, REPLAYED, 0.2))["max_error"] == pytest.approx(0.2 / 0.8)
+
+
 def test_a_prediction_that_stands_in_two_figures_counts_once_by_its_larger_error():
     rows = [row(1.3, REPLAYED, 1.2, name=name, prediction="p") for name in ("a", "b")]
     rows.append(row(1.3, REPLAYED, 1.1, name="c", prediction="p"))

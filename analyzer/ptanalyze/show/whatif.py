@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..analysis.replay import refusal_lines
 from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
-from ..core.errors import DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
+from ..core.errors import CHECKOUT, DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
 from ..core.interval import NOTICED, faster, interval
 from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
@@ -265,7 +266,9 @@ def further(
         steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
     if not ranked:
         steps["advise"] = f"{this} advise{named}"
-    steps["report"] = f"{this} report{named}"
+    drawn = find_spec("jinja2") is not None
+    if drawn or Path.cwd() == CHECKOUT:
+        steps["report"] = f"{'' if drawn else 'make report && '}{this} report{named}"
     if base.finding(ELSEWHERE) is not None:
         here = Path("host.toml").exists()
         steps |= {} if here else {"model": f"{this} {HOST_MODEL}"}
