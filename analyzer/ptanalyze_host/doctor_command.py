@@ -161,9 +161,10 @@ def dumper() -> Capability:
     """ptdump and its like, there if we also have the capabilities that they ask for."""
     part, gives = ("dump", "dumper"), "`dump`, `record`, `survey`: page tables with the node of each"
     try:
-        path = str(pt.live.native("ptdump"))
+        path, _ = (str(pt.live.native(tool)) for tool in ("ptdump", "ptsurvey"))
     except pt.UsageError as error:
-        return Capability(*part, False, "ptdump not found", gives, str(error).partition("; ")[2])
+        missing, _, how = str(error).partition("; ")
+        return Capability(*part, False, missing.replace(":", ""), gives, how)
     if lacking := [name for name, number in CAPABILITIES.items() if not held(number)]:
         return Capability(*part, False, f"built, but needs root ({', '.join(lacking)})", gives, "sudo")
     return Capability(*part, True, path, gives)

@@ -34,6 +34,7 @@ FLAGS |= dict.fromkeys(("um", "uw", "ui"), "userfaultfd") | dict.fromkeys(("io",
 SHARED = "shared memory, whose huge pages follow transparent_hugepage/shmem_enabled"
 DOUBTS = ("swapped in part", "of a file", "shared with another process")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
+SHORT = "64 MiB would not stay free, of the machine's memory or its control group's"
 STEP = 16  # blocks of a call: each drains lists on all CPUs, and 64 at once took a second on a busy machine
 READ = 1 << 30  # bytes of addresses whose pagemap is read at once
 kernel = ctypes.CDLL(None, use_errno=True)
@@ -225,7 +226,7 @@ class Blocks:
             part = chosen[begin : begin + step]
             late = time.monotonic() > until
             if late or spare(self.pid) < RESERVE + len(part) * HUGE:
-                self.refused["time was up" if late else "free memory too low"] += len(chosen) - begin
+                self.refused["time was up" if late else SHORT] += len(chosen) - begin
                 break
             part = self.allowed(part)
             breaks = np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1
@@ -275,7 +276,7 @@ class Blocks:
             gone = (words & PRESENT != 0) & (words & FRAME == np.uint64(self.zero))
             pages = np.flatnonzero(gone & (np.unpackbits(self.filled[i]) > 0))
             if len(pages) and spare(self.pid) < RESERVE + len(pages) * PAGE:
-                self.refused["free memory too low"] += 1
+                self.refused[SHORT] += 1
                 continue
             for address in (start + PAGE * pages).tolist():
                 # made writable, and so allocated, but not written: at our address PAGE nothing can be read

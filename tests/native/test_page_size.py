@@ -190,7 +190,7 @@ def test_nothing_is_collapsed_without_free_memory(areas, monkeypatch):
     monkeypatch.setattr(blocks, "spare", lambda pid: blocks.RESERVE)
     with pages_of(areas.pid) as pages:
         assert pages.collapse(pages.all()) == 0
-        assert pages.refused == {"free memory too low": BLOCKS} and not huge_areas(areas.pid)
+        assert pages.refused == {blocks.SHORT: BLOCKS} and not huge_areas(areas.pid)
 
 
 def test_shared_and_swapped_pages_make_doubts():
@@ -210,7 +210,7 @@ def test_what_changes_no_block_measures_nothing(program, monkeypatch, capsys, tm
     with running(program, 1) as one:
         of = ["-p", str(one.pid), "--figure-of", "date +%s%N", "--time", "3s"]
         for words in (["hugepages", str(one.pid), "--yes"], ["trial", "--pages", "-o", str(file), *of]):
-            assert run(words) == 3 and "free memory too low" in capsys.readouterr().err
+            assert run(words) == 3 and blocks.SHORT in capsys.readouterr().err
         assert not file.exists() and not list(pt.live.RECORDS.glob(f"{one.pid}.json"))
 
 
