@@ -65,6 +65,20 @@ def test_no_name_of_the_api_is_hidden_by_a_room():
     assert all(ptanalyze.API[name] == (".", name) for name in rooms & set(ptanalyze.API))
 
 
+def test_a_policy_with_settings_is_written_as_on_the_command_line(native):
+    row = ptanalyze.whatif(native, ["mitosis:nodes=0,2"]).iloc[-1]
+    assert row.speedup == ptanalyze.whatif(native, ("mitosis", {"nodes": "0,2"})).iloc[-1].speedup
+    assert "nodes=0,2" in row.params and len(ptanalyze.sweep(native, "hydra:prefetch=1", {"nodes": [4]})) == 2
+    with pytest.raises(UsageError, match="nodes: write KEY=VALUE"):
+        ptanalyze.whatif(native, "mitosis:nodes")
+
+
+@pytest.mark.parametrize("ask", [ptanalyze.advise, ptanalyze.whatif, ptanalyze.classify, ptanalyze.sizes])
+def test_what_is_no_setup_is_refused(native, ask):
+    with pytest.raises(UsageError, match="setup = "):
+        ask(native, setup=["mitosis"])
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="wonder"):
         _ = ptanalyze.wonder

@@ -9,7 +9,7 @@ from inspect import cleandoc
 from typing import Any, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
-from ..core.errors import UsageError
+from ..core.errors import UsageError, policy_of, written
 from ..core.machine import Costs, Machine, load_costs, load_machine, moves_from, sharing
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
@@ -135,9 +135,12 @@ Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
 
 
 def setup_of(setup: Setup | None, options: Keywords) -> Setup:
-    """`setup`, or a Setup of keyword arguments; TypeError for both at once."""
+    """`setup`, or a Setup of keyword arguments; TypeError for both at once, UsageError for what is no
+    Setup."""
     if setup is None:
         return Setup.of(**options)
+    if not isinstance(setup, Setup):
+        raise UsageError(f"setup = {written(setup)}: not a ptanalyze.Setup; give policies as policies=...")
     if options:
         raise TypeError(f"{', '.join(options)}: give either a Setup or its fields, not both")
     return setup
@@ -159,11 +162,11 @@ Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
 def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
     """[(name or Policy, settings)] of a policy or several.
 
-    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.contract.Policy of your own in
-           place of a name, or a list of these
+    asked  "hydra", "hydra:prefetch=3", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a
+           policies.contract.Policy of your own in place of a name, or a list of these
     """
     if isinstance(asked, (str, Policy)):
-        return [(asked, {})]
+        return [(asked, {}) if isinstance(asked, Policy) else (*policy_of(asked, "policy"),)]
     if len(asked) == 2 and isinstance(asked[0], (str, Policy)) and isinstance(asked[1], Mapping):
         return [(asked[0], dict(asked[1]))]
     return [pair for policy in asked for pair in policies_of(cast("PolicyLike", policy))]
