@@ -14,6 +14,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
+from ptanalyze.show.whatif import rows
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from replay_cases import HEAP
@@ -38,6 +39,13 @@ def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_th
     once = [("linux", None), *(("hydra", d) for d in (0, 3, 9)), ("mitosis", None)]
     assert found == [(nodes, *one) for nodes in ("1", "2", "3") for one in once]
     assert len(sweep_frame(points, ["prefetch", "nodes"])) == 15
+
+
+def test_the_columns_of_a_sweep_have_the_values_of_joined_policies_too():
+    for key in ("prefetch", "hydra.prefetch"):
+        points = swept_rows(["thp+hydra", "mitosis"], {key: ["0", "3"]})
+        assert sweep_frame(points, [key])[key].fillna(-1).tolist() == [-1, 0, 3, -1]
+        assert [row[key] for row in rows(points, [key])] == ["-", "0", "3", "-"]
 
 
 def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():

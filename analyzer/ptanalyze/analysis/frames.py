@@ -123,12 +123,20 @@ def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
     return reads
 
 
+def on_axis(key: str, point: Mapping[str, Any], result: Result) -> Any:
+    """Value on a sweep's axis KEY or POLICY.KEY, of policies joined by "+", too; None: not the policy's."""
+    if key in point:
+        return point[key]
+    owner, _, name = key.rpartition(".")
+    of_short = (v for k, v in result.params.items() if k.rpartition(".")[2] == name)
+    return result.params.get(key, next(of_short, None) if owner in ("", result.policy) else None)
+
+
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
     """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row."""
     rows = []
     for point, result in points:
-        known = {**result.params, **point}
-        keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
+        keys = {key: on_axis(key, point, result) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
     table = answers()(numbers(table_of(rows), COLUMNS))

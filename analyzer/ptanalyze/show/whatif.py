@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..analysis.counting import HOST_MODEL
+from ..analysis.frames import on_axis
 from ..analysis.ranking import as_sentence, effect, fewer_faults, label_of, reshapes, walk_percent
 from ..analysis.replay import refusal_lines
 from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
@@ -332,8 +333,8 @@ def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]
     """One row per point and policy: its place on each axis, then what differs of locality and cost."""
     table = []
     for point, result in points:
-        settings = {**result.params, **point}
-        place = {key: str(settings.get(key, settings.get(key.rpartition(".")[2], "-"))) for key in axes}
+        at = {key: on_axis(key, point, result) for key in axes}
+        place = {key: "-" if value is None else str(value) for key, value in at.items()}
         row = result.row()
         found = {
             "LL": f"{100 * row['leaf_LL_share']:.2f} %",
