@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
-from ..core.machine import Machine
+from ..core.machine import Machine, load_machine, machine_names
 from ..core.snapshot import Topology
 from ..core.trace import ONE_THREAD, Event, Placement, Trace
 from .mm_events import chunk_at
@@ -182,7 +182,9 @@ def _with_cpus(option: str, node: int, machine: Machine) -> int:
     """The node; UsageError where the machine has no such node, or no CPUs on it."""
     if node >= machine.nodes:
         there = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        raise UsageError(f"{option}: node {node}: {there}; name one of them, or round-robin")
+        larger = [(nodes, name) for name in machine_names() if (nodes := load_machine(name).nodes) > node]
+        fits = "use -m {1} ({0} nodes), or ".format(*min(larger)) if larger else ""
+        raise UsageError(f"{option}: node {node}: {there}; {fits}name nodes that it has")
     if node in machine.memory_nodes:
         raise UsageError(f"{option}: node {node} of machine {machine.name} has no CPUs; name one that has")
     return node
