@@ -301,7 +301,7 @@ def test_recorded_nodes_must_exist_on_the_machine():
     with pytest.raises(UsageError, match=r"node 2: machine small has nodes 0\.\.1"):
         place(trace_of(2, [0, 2]), small_machine(2), "recorded", build_topology(3))
     with pytest.raises(UsageError, match=r"use -m hydra-haswell \(8 nodes\)"):
-        place(trace_of(2, [0, 7]), small_machine(2), "recorded", build_topology(8))
+        place(trace_of(3, [0, 4, 7]), small_machine(2), "recorded", build_topology(8))
 
 
 def running(threads, turns, cpus=None):

@@ -137,7 +137,8 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             "round-robin or block"
         )
     nodes = [
-        _with_cpus("--threads-to-nodes recorded", node, machine) for node in np.unique(of_chunk).tolist()
+        _with_cpus("--threads-to-nodes recorded", node, machine)
+        for node in np.unique(of_chunk)[::-1].tolist()
     ]
     how = f"recorded: {plural(len(np.unique(cpus)), 'CPU')} on {plural(len(nodes), 'node')}"
     known = (of_event != UNKNOWN_NODE) & (of_event < machine.nodes)
@@ -182,8 +183,9 @@ def _with_cpus(option: str, node: int, machine: Machine) -> int:
     """The node; UsageError where the machine has no such node, or no CPUs on it."""
     if node >= machine.nodes:
         there = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        larger = [(nodes, name) for name in machine_names() if (nodes := load_machine(name).nodes) > node]
-        fits = "use -m {1} ({0} nodes), or ".format(*min(larger)) if larger else ""
+        larger = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
+        least = min(larger, key=lambda each: each.nodes, default=None)
+        fits = f"use -m {least.name} ({least.nodes} nodes), or " if least else ""
         raise UsageError(f"{option}: node {node}: {there}; {fits}name nodes that it has")
     if node in machine.memory_nodes:
         raise UsageError(f"{option}: node {node} of machine {machine.name} has no CPUs; name one that has")
