@@ -466,9 +466,9 @@ def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
                 done.rates["found"].append(rate)
         assert done.still == 6 and "6 windows" in str(lines_of(done))
         with pytest.raises(UsageError, match="c did not grow in 7 of 13 windows"):
-            engine.several(pages, meter, done, "found", 0.1, 9)
+            engine.several(pages, meter, done, "found", engine.How(seconds=0.1), 9)
         with pytest.raises(UsageError, match="in 5 of 5 windows"):
-            engine.several(pages, meter, Measured(""), "found", 0.1, 9)
+            engine.several(pages, meter, Measured(""), "found", engine.How(seconds=0.1), 9)
 
 
 @pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (1000, 1.0)])
@@ -489,7 +489,7 @@ def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
         done, how = Measured(""), engine.How(seconds=60, limit=1)
         assert huge_areas(one.pid)
         pages.split(pages.all())
-        engine.several(pages, Slow(), done, "split", how.seconds, how.limit)
+        engine.several(pages, Slow(), done, "split", how, how.limit)
         assert done.thrown >= 1
 
 

@@ -63,7 +63,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     if use.cpus < LEAST_CPU:
         return _unknown("idle", cpus=use.cpus)
     machine, llc = first.machine, first.machine.llc
-    least, *_, most = [llc.lines_at(share) for share in llc.every_share]
+    bounds = [llc.lines_at(share) for share in llc.every_share]
+    least, most = bounds[0], bounds[-1]
     lines = Interval(float(least), float(llc.lines), float(most))
     calibration = setup.calibration if isinstance(setup.calibration, Calibration) else None
     counted = calibration.local if calibration else None
