@@ -21,6 +21,7 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -233,10 +234,7 @@ def running(program, prefix=(), less=1):
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place = Path(name)
         build(place)
-
-        def filled(words):
-            return program.put(words, place, less)
-
+        filled = partial(program.put, place=place, less=less)
         text = stack.enter_context(open(place / "text", "w+"))
         text.write(filled(program.text))
         text.seek(0)

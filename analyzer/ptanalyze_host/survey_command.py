@@ -33,7 +33,6 @@ def percent(share: float | None) -> float | None:
 
 ROWS = 20  # to print
 REPAIRS = 5  # lines on a first screen
-MOSTLY_HUGE = 0.9  # of a process's memory: more huge pages cannot gain
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
@@ -176,7 +175,8 @@ def view(
         steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
     elif found and nodes == 1:
         said = "One node: nothing can be remote; page size is the only question."
-        small = [one for one in found if one.huge_bytes < MOSTLY_HUGE * one.rss_bytes]
+        most = pt.law.PageTrial.MOSTLY_HUGE
+        small = [one for one in found if one.huge_bytes < most * one.rss_bytes]
         walked = [one for one in small if one.leaf and one.kind != "vm"]
         steps = tried(found) or next(map(measured, walked), {})
     elif found:

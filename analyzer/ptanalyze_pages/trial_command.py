@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 WARM_UP, PAIRS = 10.0, 3  # seconds; of measurements
-MOSTLY_HUGE = 0.9  # of the memory as found: huge pages can give no more
 BLOCK_OPTIONS = (
     click.option(
         "--least",
@@ -272,7 +271,7 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
         lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
-    if pid is not None and share >= MOSTLY_HUGE:
+    if pid is not None and share >= pt.law.PageTrial.MOSTLY_HUGE:
         sizes = {"huge": share * done.resident, "memory": done.resident}
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
     elif done.gain and pid is not None and count["huge"] < PAIRS:

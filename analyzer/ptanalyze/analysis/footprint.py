@@ -63,9 +63,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     if use.cpus < LEAST_CPU:
         return _unknown("idle", cpus=use.cpus)
     machine, llc = first.machine, first.machine.llc
-    bounds = [llc.lines_at(share) for share in llc.every_share]
-    least, most = bounds[0], bounds[-1]
-    lines = Interval(float(least), float(llc.lines), float(most))
+    bounds = [float(llc.lines_at(share)) for share in llc.every_share]
+    lines = Interval(bounds[0], float(llc.lines), bounds[-1])
     calibration = setup.calibration if isinstance(setup.calibration, Calibration) else None
     counted = calibration.local if calibration else None
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None

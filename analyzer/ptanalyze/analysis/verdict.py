@@ -39,6 +39,7 @@ from ..core.errors import UNKNOWN_NODE, as_root
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
+from ..cost.law import PageTrial
 from ..cost.result import Result
 from ..policies import BOUND, RESEARCH, availability
 from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
@@ -260,7 +261,6 @@ HUGE, RESET = "thp", "ept-reset"
 SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
 HUGE_UNKNOWN = {*SETTLED, "huge-pages", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
-MOSTLY_HUGE = 0.9  # of the memory, from which on more huge pages cannot gain
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
@@ -471,7 +471,7 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
     """Parts that accessed bits tell nothing of."""
     notes: list[Message] = []
     more = base.cached_tables.middle if base.cached_tables else 1.0
-    if about.huge_share >= MOSTLY_HUGE and more < NOTICED:
+    if about.huge_share >= PageTrial.MOSTLY_HUGE and more < NOTICED:
         huge = about.huge_share * about.captured_bytes
         notes.append(message("unknown", "already", huge=huge, memory=about.captured_bytes))
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:

@@ -138,7 +138,7 @@ def _instead(path: Path) -> str:
 
 
 def own_directory(directory: Path) -> bool:
-    """Whether this is a directory of the user's that can be written to; made (0700) if it is not there.
+    """Whether this is a directory of the user, no link, to which no others can write; made (0700) if absent.
 
     Root makes none in a directory of another user, whose home it may have kept.
     """

@@ -327,6 +327,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     LEAST_GAIN: ClassVar = 1.05  # of huge pages: the law divides by what they save
     MOST_LEFT: ClassVar = 0.7  # of the walk cycles, with them: noise would be divided by what is saved
     LEAST_HUGE: ClassVar = 0.5  # of the memory: below, which part became huge says more than how much did
+    MOSTLY_HUGE: ClassVar = 0.9  # of the memory as found, from which on more huge pages cannot gain
     UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
     NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
 

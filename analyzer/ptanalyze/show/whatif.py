@@ -17,7 +17,7 @@ from ..analysis.replay import refusal_lines
 from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
-from ..core.errors import CHECKOUT, DEFAULT_MACHINE, as_root, program, show_duration, size_in_words
+from ..core.errors import CHECKOUT, DEFAULT_MACHINE, EXTRAS, as_root, program, show_duration, size_in_words
 from ..core.interval import NOTICED, faster, interval
 from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
@@ -267,7 +267,7 @@ def further(
         steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
     if not ranked:
         steps["advise"] = f"{this} advise{named}"
-    drawn = find_spec("jinja2") is not None
+    drawn = all(map(find_spec, EXTRAS["report"]))
     if drawn or Path.cwd() == CHECKOUT:
         steps["report"] = f"{'' if drawn else 'make report && '}{this} report{named}"
     if base.finding(ELSEWHERE) is not None:

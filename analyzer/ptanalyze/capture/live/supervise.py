@@ -436,9 +436,7 @@ def native_time(seconds: float, trace: Trace) -> dict[str, Any]:
     times = {"seconds": seconds, "user_seconds": seconds * busy, "system_seconds": 0.0}
     executed = int(trace.chunks["instructions"].sum())
     mhz = re.findall(r"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d+)?)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    ghz = (
-        max(map(float, mhz), default=0.0) / 1000 or 2.0
-    )  # of the fastest CPU now; 2: the kernel says nothing
+    ghz = max(map(float, mhz), default=0.0) / 1000 or 2.0  # the fastest CPU's now
     return {"how": "given", **times, "ghz": ghz, "instructions": executed}
 
 
