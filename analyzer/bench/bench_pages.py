@@ -446,8 +446,9 @@ def one_line(found):
     return (
         f"Huge pages in a VM, measured in turns: {len(found)} programs ({others} written by others) gain "
         f"{min(gains):.2f}-{max(gains):.2f}x. Predicted from traces with that VM's own machine file, "
-        f"{what['inside']} of {what['programs']} are inside the interval, off by {100 * what['error']:.0f} % "
-        "of the effect in the median: measure yours (`trial --pages`)."
+        f"{what['inside']} of {what['programs']} are inside the interval, which is "
+        f"{what['width']:.1f} effects wide, off by {100 * what['error']:.0f} % of the effect in the median: "
+        "measure yours (`trial --pages`)."
     )
 
 

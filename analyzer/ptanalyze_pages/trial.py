@@ -186,8 +186,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
                 several(blocks, meter, done, "again", how, AGAIN * (SETTLE + how.seconds))
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
-            so_far = f" ({done.gain[1]:.2f}x so far)" if done.gain else ""
-            raise KeyboardInterrupt(f" after {pairs}{so_far}; {blocks.state()}") from None
+            raise KeyboardInterrupt(f" after {pairs}; {blocks.state()}") from None
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
 

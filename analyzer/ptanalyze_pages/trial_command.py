@@ -262,9 +262,10 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
         (done.still, "left out       ", " in which the figure did not grow: --for more time each"),
     ):
         lines += [f"{what}{pt.errors.plural(number, 'window')}{why}"] if number else []
-    if blocks:
+    if blocks:  # of a command's runs, those of the last with huge pages
+        made = done.made[-1] if done.runs else max(done.made, default=0)
         lines += [
-            f"blocks         {max(done.made, default=0):,} of {len(blocks.address):,} made huge, "
+            f"blocks         {made:,} of {len(blocks.address):,} made huge, "
             f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks, ", all turns"),
         ]

@@ -94,7 +94,7 @@ class Workload:
     @property
     def number(self) -> str:
         """The process as a shell finds its PID."""
-        return "PID" if self.process == "PID" or "'" in self.process else f"$(pgrep -n {self.process:.15})"
+        return "PID" if self.process == "PID" or "'" in self.process else f"$(pgrep -x {self.process:.15})"
 
     @property
     def thin(self) -> bool | None:
