@@ -449,6 +449,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     """Write the machine file of this host to the new file `path`; lines for people.
 
     measure  whether latencies and page walks are measured; else they are what the firmware says
+    PartialDataError, and no file, where page walks were measured on a machine too busy to trust them.
     """
     if Path(path).exists():
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
@@ -459,6 +460,9 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)
             pairs = measure_pages(progress=progress)
+    if pairs.size and unequal(added_by_walks(pairs)):
+        said = in_words(added_by_walks(pairs))
+        raise pt.errors.PartialDataError(f"{path}: not written: {said}, or leave out --measure")
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))

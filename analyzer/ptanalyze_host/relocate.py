@@ -18,7 +18,6 @@ from . import sysfs
 from .dump import dump_process
 
 TABLE = 2 << 20
-SHOWN = 12  # ranges
 GROUPS = Path("/sys/fs/cgroup")
 NO_GROUP_LIMIT = 1 << 62  # of version 1: what it says where there is none
 AT_LEAST = 4 << 20  # bytes of memory that a control group must have to spare
@@ -82,6 +81,7 @@ class Tables:
 
 def plan(pid: int, to: int | None) -> Plan:
     """What would be moved, and why the rest would not; UsageError where the process is refused."""
+    refuse_full_group(pid)
     done = run(pid, options(to))
     raise_failure(done)
     return parsed(json.loads(done.stdout.splitlines()[0]))
@@ -224,7 +224,6 @@ class Relocated:
 
 def relocate(pid: int, to: int | None, pause: float) -> Relocated:
     """Do it; `pause` in milliseconds bounds each stop, 0: no bound. Errors as of plan, LeftAwayError."""
-    refuse_full_group(pid)
     plan(pid, to)
     before, areas_before = leaf_tables(pid), areas(pid)
     done = run(pid, ["--yes", "--max-pause", str(round(pause * 1000)), *options(to)])
@@ -266,7 +265,6 @@ def described(planned: Plan, tables: Tables) -> list[str]:
     """What relocation would do: a line each."""
     width = tables.pages.shape[1]
     inside = tables.inside(planned.moved)
-    left = inside.copy()
     of = pt.errors.plural(len(planned.moved), "range")
     resident = pt.errors.size_in_words(sum(one.resident for one in planned.moved))
     name = " ".join(pt.live.command_line(planned.pid))[:80]
@@ -279,22 +277,20 @@ def described(planned: Plan, tables: Tables) -> list[str]:
         f"in {of}: {by_node(counted(tables.node[inside], width))}; "
         f"the other {(~inside).sum():,} map what is left out",
     ]
-    for one in sorted(planned.moved, key=lambda one: one.start - one.end)[:SHOWN]:
-        here = left & tables.inside([one])  # one table may map parts of two ranges
-        left &= ~here
-        lines.append(
-            f"  {one.start:x}-{one.end:x}  {pt.errors.size_in_words(one.resident)}, leaf tables "
-            f"{by_node(counted(tables.node[here], width))}"
-        )
-    if len(planned.moved) > SHOWN:
-        rest = by_node(counted(tables.node[left], width))
-        lines.append(f"  and {len(planned.moved) - SHOWN:,} smaller ones, leaf tables {rest}")
     return [*lines, *left_out(planned)]
 
 
 def far(planned: Plan, tables: Tables) -> int:
     """Leaf tables of what would be moved that are elsewhere than its threads, or on no known node."""
     return int(np.count_nonzero(tables.node[tables.inside(planned.moved)] != planned.node))
+
+
+def at_home(planned: Plan, tables: Tables) -> str:
+    """Why none is `far`."""
+    if there := int(np.count_nonzero(tables.inside(planned.moved))):
+        return f"{pt.errors.plural(there, 'leaf table')} could be rebuilt, all on node {planned.node} already"
+    whys = dict.fromkeys(one.left for one in planned.ranges if one.left and one.resident)
+    return f"no leaf table can be rebuilt ({', '.join(whys)})"
 
 
 def left_out(planned: Plan) -> list[str]:
@@ -337,8 +333,7 @@ def proof(done: Relocated) -> list[str]:
         lines.append(f"{pt.errors.plural(tally['retries'], 'way')} back had to be tried again")
     if tally["interrupted"]:
         lines.append(
-            f"{pt.errors.plural(tally['interrupted'], 'time')} "
-            "a thread's timed system call ended early (EINTR): "
-            "no other thread could carry it"
+            f"{pt.errors.plural(tally['interrupted'], 'time')} a thread's timed system call ended early "
+            "(EINTR): no other thread could carry it"
         )
     return lines

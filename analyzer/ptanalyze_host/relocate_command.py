@@ -51,14 +51,15 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
         raise pt.UsageError("relocate: give --yes or --dry-run, not both")
     pt.live.check_process(Path("/proc") / str(pid), pid)
     planned = relocate.plan(pid, to)
-    relocate.refuse_full_group(pid)
     if dry_run:
         tables = relocate.leaf_tables(pid)
+        if not relocate.far(planned, tables):
+            pt.options.echo(
+                f"{pt.live.called(pid)}: nothing to relocate: {relocate.at_home(planned, tables)}"
+            )
+            return
         for line in relocate.described(planned, tables):
             pt.options.echo(line)
-        if not relocate.far(planned, tables):
-            pt.options.echo(f"nothing to relocate: all of these leaf tables are on node {planned.node}")
-            return
         where = "" if to is None else f" --to {to}"
         pt.options.echo(f"nothing was changed; next: {pt.errors.as_root()} relocate {pid}{where} --yes")
         return

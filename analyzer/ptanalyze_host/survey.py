@@ -167,7 +167,8 @@ def survey() -> list[Surveyed]:
     began, before = time.monotonic(), {int(proc.name): ticks(proc) for proc in PROC.glob("[0-9]*")}
     ran = subprocess.run([pt.live.native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise pt.UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
+        said = ran.stderr.strip().splitlines() or ["ptsurvey failed"]
+        raise pt.UsageError(f"survey: {said[-1].removeprefix('ptdump: ')}")
     node_of = nodes_of_cpus()
     found = []
     for line in ran.stdout.splitlines():

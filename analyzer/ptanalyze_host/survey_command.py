@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from os import PathLike
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import ptanalyze as pt
 
-from .survey import Group, Surveyed, grouped
+from .survey import FEW, Group, Surveyed, grouped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,6 +35,7 @@ def percent(share: float | None) -> float | None:
 
 ROWS = 20  # to print
 REPAIRS = 5  # lines on a first screen
+BUSY = 0.1  # CPUs: of a process that uses less, nobody waits for page walks
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
@@ -49,23 +52,20 @@ LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="The first N only, in every form of output. Default: 20 rows on a terminal; all in JSON, CSV and "
-    "FILE.prom.",
+    help="The first N only, in every form of output. Default: 20 rows on a terminal; 100 in FILE.prom; all "
+    "in JSON and CSV.",
 )
 @click.option(
     "--prometheus",
     type=click.Path(),
     callback=pt.options.must_end_with("prom"),
     metavar="FILE.prom",
-    help="Also write a file for node_exporter's textfile collector: sums by name and cgroup. Default: none.",
+    help="Write a file for node_exporter's textfile collector, sums by name and cgroup or --by cgroup, and "
+    "print no table. Default: none.",
 )
 @pt.options.output_options()
 def command(
-    whom: tuple[str, ...],
-    by: str,
-    top: int | None,
-    prometheus: str | None,
-    output: pt.options.Output,
+    whom: tuple[str, ...], by: str, top: int | None, prometheus: str | None, output: pt.options.Output
 ) -> None:
     """List the processes and VMs of this host, or those whose name or PID is WHOM: those with the most remote
     page tables first, then those that used the most CPU time within a second.
@@ -81,6 +81,8 @@ def command(
     """
     from . import survey
 
+    if prometheus is not None and Path(prometheus).exists() and not Path(prometheus).is_file():
+        raise pt.UsageError(f"--prometheus {prometheus}: a pipe or device; name a file, it is replaced whole")
     found = survey.survey()
     if whom:
         pids = {int(one) if one.isdecimal() else pid for one in whom for pid in pt.live.named(one) or [-1]}
@@ -90,8 +92,13 @@ def command(
             none = f"{', '.join(whom)}: no process here with memory of its own"
             raise pt.UsageError(pt.live.not_running(missing[0]) if missing else none)
     if prometheus is not None:
-        write_prometheus(prometheus, found, survey.host_nodes(), time.time(), top)
-        pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
+        nodes, least = survey.host_nodes(), 0 if whom else LEAST
+        text = prometheus_text(found, nodes, time.time(), top or MOST_GROUPS, by == "cgroup", least)
+        write_prometheus(prometheus, text)
+        if sys.stderr.isatty():  # cron mails what it says
+            pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
+        if output.form == "table" and output.table_file is None:
+            return
     emit(found, top, survey.host_nodes(), output, by == "cgroup")
 
 
@@ -120,13 +127,7 @@ def record(one: Surveyed) -> dict[str, object]:
         "name": one.name,
         "kind": one.kind,
         "cgroup": one.cgroup,
-        "cpus": one.cpus,
-        "pt_bytes": one.table_bytes,
-        "rss_bytes": one.rss_bytes,
-        "huge_bytes": one.huge_bytes,
-        "remote_share": one.remote_share,
-        "upper_remote_share": one.upper_remote_share,
-        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
+        **counted(one),
         "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
         "runs_on": {str(node): share for node, share in one.runs.items()},
         "left_behind": one.left_behind,
@@ -134,16 +135,18 @@ def record(one: Surveyed) -> dict[str, object]:
 
 
 def record_of_group(one: Group) -> dict[str, object]:
+    return {"cgroup": one.cgroup, "processes": len(one.pids), **counted(one)}
+
+
+def counted(one: Surveyed | Group) -> dict[str, object]:
     return {
-        "cgroup": one.cgroup,
-        "processes": len(one.pids),
         "cpus": round(one.cpus, 2),
         "pt_bytes": one.table_bytes,
         "rss_bytes": one.rss_bytes,
         "huge_bytes": one.huge_bytes,
         "remote_share": one.remote_share,
         "upper_remote_share": one.upper_remote_share,
-        "leaf_tables": {str(node): count for node, count in one.leaf.items()},
+        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
     }
 
 
@@ -164,8 +167,9 @@ def view(
     if behind:
         moved = pt.errors.plural(len(behind), "process or VM", "processes or VMs")
         said = f"{moved} moved and left page tables behind:"
-        lines = list(reasons(behind))
         for one in behind[:REPAIRS]:
+            share = f"{100 * (one.remote_share or 0.0):.0f} % of walks remote"
+            lines.append(f"  {called(one)}, {share}: {one.left_behind}")
             steps[called(one)] = (
                 dump_of(one) if one.kind == "vm" else f"{pt.errors.as_root()} relocate {one.pid} --dry-run"
             )
@@ -175,10 +179,7 @@ def view(
         steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
     elif found and nodes == 1:
         said = "One node: nothing can be remote; page size is the only question."
-        most = pt.law.PageTrial.MOSTLY_HUGE
-        small = [one for one in found if one.huge_bytes < most * one.rss_bytes]
-        walked = [one for one in small if one.leaf and one.kind != "vm"]
-        steps = tried(found) or next(map(measured, walked), {})
+        steps = tried(found)
     elif found:
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
         steps = tried(found)
@@ -197,13 +198,6 @@ def view(
         yield pt.terminal.next_steps(steps)
 
 
-def reasons(behind: Sequence[Surveyed]) -> Iterator[str]:
-    """Why, one line each."""
-    for one in behind[:REPAIRS]:
-        share = f"{100 * (one.remote_share or 0.0):.0f} % of walks remote"
-        yield f"  {called(one)}, {share}: {one.left_behind}"
-
-
 def dump_of(one: Surveyed) -> str:
     return f"{pt.errors.as_root()} dump vm {one.pid} -o {one.pid}.capture"
 
@@ -218,9 +212,10 @@ def measured(one: Surveyed) -> dict[str, str]:
 
 
 def tried(found: Sequence[Surveyed]) -> dict[str, str]:
-    """What huge pages give the first whose page size may matter and can be changed, then its walks."""
+    """What huge pages give the first busy one whose page size may matter and can be changed; its walks."""
     for one in found:
-        if one.mostly_small and one.kind != "vm" and not pt.live.keeps_page_size(one.pid):
+        matters = one.mostly_small and one.cpus >= BUSY and one.kind != "vm"
+        if matters and not pt.live.keeps_page_size(one.pid):
             line = f"{pt.errors.as_root()} trial --pages -p {one.pid}"
             return {f"huge pages of {called(one)}": line} | measured(one)
     return {}
@@ -230,9 +225,11 @@ PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # th
 
 
 def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:
+    return {"cgroup": short(one.cgroup) or "-", "processes": len(one.pids), **sizes(one)}
+
+
+def sizes(one: Surveyed | Group) -> dict[str, pt.columns.Cell]:
     return {
-        "cgroup": short(one.cgroup) or "-",
-        "processes": len(one.pids),
         "busy CPUs": round(one.cpus, 2),
         "tables MiB": round(one.table_bytes / 2**20, 1),
         "remote %": percent(one.remote_share),
@@ -252,31 +249,24 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
     return {
         "PID": str(one.pid),
         "name": one.name,
-        "busy CPUs": round(one.cpus, 2),
-        "tables MiB": round(one.table_bytes / 2**20, 1),
-        "remote %": percent(one.remote_share),
-        "upper remote %": percent(one.upper_remote_share),
+        **sizes(one),
         "leaf tables on, %": by_node({str(n): round(100 * k / leaf) for n, k in sorted(one.leaf.items())}),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
-        "RSS MiB": round(one.rss_bytes / 2**20, 1),
-        "huge %": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }
 
 
 # A survey as Prometheus text, for node_exporter's textfile collector.
 
 PREFIX = "ptanalyze_"
-METRICS: dict[str, tuple[str, Callable[[Group], float | dict[int, int] | None]]] = {
-    "processes": ("processes with this name in this cgroup", lambda one: len(one.pids)),
-    "page_table_bytes": ("bytes of page tables, without the root", lambda one: one.table_bytes),
-    "leaf_tables": ("table pages that map 4 KiB pages, by node", lambda one: one.leaf),
-    "leaf_remote_share": (
-        "share of walks with a remote leaf table, if all leaf tables are walked alike",
-        lambda one: one.remote_share,
-    ),
-    "upper_remote_share": ("the same of the tables above leaf tables", lambda one: one.upper_remote_share),
-    "huge_bytes": ("bytes mapped by huge pages", lambda one: one.huge_bytes),
-    "rss_bytes": ("resident memory", lambda one: one.rss_bytes),
+LEAST, MOST_GROUPS = FEW * (2 << 20), 100  # memory, so that short-lived commands make no series; of a file
+METRICS = {  # what it is, and the field of a Group
+    "processes": ("processes of these labels", "pids"),
+    "page_table_bytes": ("bytes of page tables, without the root", "table_bytes"),
+    "leaf_tables": ("table pages that map 4 KiB pages, by node", "leaf"),
+    "leaf_remote_share": ("share of walks with a remote leaf table, if walked alike", "remote_share"),
+    "upper_remote_share": ("the same of the tables above leaf tables", "upper_remote_share"),
+    "huge_bytes": ("bytes mapped by huge pages", "huge_bytes"),
+    "rss_bytes": ("resident memory", "rss_bytes"),
 }
 HOST = {
     "numa_nodes": "NUMA nodes of this host",
@@ -285,30 +275,40 @@ HOST = {
 }
 
 
-def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None) -> str:
-    """One gauge per metric, name and cgroup, and of the host; node_exporter wants a file of its own for them.
+def prometheus_text(
+    surveyed: Sequence[Surveyed],
+    nodes: int,
+    at: float,
+    top: int = MOST_GROUPS,
+    by_cgroup: bool = False,
+    least: int = LEAST,
+) -> str:
+    """One gauge per metric and group, and of the host; node_exporter wants a file of its own for them.
     A PID is no label: each restart of a service would be a series of its own.
 
-    nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
-    top    names and cgroups at most, so that a host with many makes few series; None: all
+    nodes      of the host: on one, shares that are remote are left out
+    at         seconds since 1970, by which an alert tells that surveys fail
+    top        groups at most, so that a host with many makes few series
+    by_cgroup  a group is a cgroup; else a name, kind and cgroup
+    least      bytes of resident memory of each group
     """
-    groups = grouped(surveyed, lambda one: (one.name, one.kind, one.cgroup))
+    labels = ("cgroup",) if by_cgroup else ("name", "kind", "cgroup")
+    groups = [one for one in grouped(surveyed, attrgetter(*labels)) if one.rss_bytes >= least][:top]
     lines = []
     for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
         lines.append(f"{PREFIX}{metric} {number}")
-    for metric, (meaning, value_of) in METRICS.items():
+    for metric, (meaning, field) in METRICS.items():
+        if nodes == 1 and metric.endswith("remote_share"):
+            continue
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
-        for one in groups[:top]:
-            whose = {"name": one.name, "kind": one.kind, "cgroup": one.cgroup}
-            value = value_of(one)
-            gauges: list[tuple[dict[str, str], float]] = []
-            if isinstance(value, dict):
-                gauges = [({**whose, "node": str(node)}, count) for node, count in sorted(value.items())]
-            elif value is not None:
-                gauges = [(whose, value)]
-            for labels, gauge in gauges:
-                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+        for one in groups:
+            whose, value = {label: getattr(one, label) for label in labels}, getattr(one, field)
+            if not isinstance(value, dict):
+                value = {} if value is None else {"": len(value) if isinstance(value, tuple) else value}
+            for node, gauge in value.items():
+                named = whose if node == "" else {**whose, "node": str(node)}
+                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in named.items())
                 lines.append(f"{PREFIX}{metric}{{{inside}}} {gauge:.15g}")
     return "\n".join(lines) + "\n"
 
@@ -317,10 +317,8 @@ def escaped(text: str) -> str:
     return pt.errors.printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
-def write_prometheus(
-    path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float, top: int | None = None
-) -> None:
+def write_prometheus(path: str, text: str) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
     with pt.formats.atomic_write(path, given=True) as file:
-        file.write(prometheus_text(surveyed, nodes, at, top).encode())
+        file.write(text.encode())
         os.fchmod(file.fileno(), 0o644)

@@ -239,14 +239,9 @@ def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_t
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = pt("doctor", "--require", "btf, dump,dump")
     assert "--  dumper" in ran.out and "make native" in ran.out and "You can analyse captures" in ran.out
-    assert is_one_line(ran, 1) and ran.err.startswith(
-        "ptanalyze: --require dump: missing (ptdump not found); "
-    )
+    assert is_one_line(ran, 1) and "--require dump: missing (ptdump not found); " in ran.err
     wrong = pt("doctor", "--require", "dump,trase")
-    assert (
-        is_one_line(wrong, 2)
-        and "--require trase: no such part; did you mean trace? known: trace," in wrong.err
-    )
+    assert is_one_line(wrong, 2) and "--require trase: no such part; did you mean trace? " in wrong.err
     there = [one.id for one in examine() if one.there]
     assert pt("doctor", "--require", ",".join(there)).code == 0
 

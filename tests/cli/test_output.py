@@ -295,7 +295,7 @@ OUTPUTS = {
     "report.html": lambda pt, path: page.write(path, "x"),
     "machine.toml": lambda pt, path: write_machine(path, load_machine("hydra-haswell")),
     "law.toml": lambda pt, path: pt("calibrate", "--local", "local.csv", "-o", path),
-    "pages.prom": lambda pt, path: write_prometheus(path, [], 1, 0.0),
+    "pages.prom": lambda pt, path: write_prometheus(path, "x"),
     **dict.fromkeys(("t.toml", "t.near.csv", "t.far.csv"), lambda pt, path: trial.write("t.toml", TRIED)),
 }
 SHARED = {"pages.prom"}  # which node_exporter reads

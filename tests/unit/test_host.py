@@ -1,6 +1,7 @@
 """What a survey and a machine file say of this host."""
 
 import json
+import os
 import re
 import tempfile
 from dataclasses import replace
@@ -26,8 +27,7 @@ from ptanalyze.world.scenario import ScenarioOptions, as_numbered, captured_scen
 from ptanalyze_host import machine_file, survey
 from ptanalyze_host.machine_file import captured_host, host_machine, nearest
 from ptanalyze_host.node_latency import NodeLatency
-from ptanalyze_host.survey_command import prometheus_text, view
-from ptanalyze_host.sysfs import parse_cpus
+from ptanalyze_host.survey_command import LEAST, prometheus_text, view
 from strategies import build_snapshot, build_trace, small_machine
 
 # What a survey makes of counts and of /proc.
@@ -53,13 +53,6 @@ def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"), [("0-3,8\n", (0, 1, 2, 3, 8)), ("5", (5,)), ("\n", ()), ("0-1,4-5,7", (0, 1, 4, 5, 7))]
-)
-def test_lists_of_cpus_are_read(text, cpus):
-    assert parse_cpus(text) == cpus
-
-
-@pytest.mark.parametrize(
     ("command", "name"),
     [
         (b"qemu-system-x86_64\0-name\0guest=web,debug-threads=on\0-m\01G\0", "web"),
@@ -75,7 +68,7 @@ def test_a_vm_is_called_what_qemu_was_told(command, name):
 
 
 def test_names_cannot_break_out_of_prometheus_labels():
-    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80\x1b]0;t\x07\u202e')], 2, 0.0)
+    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80\x1b]0;t\x07\u202e')], 2, 0.0, least=0)
     assert r'name="a\"} 1\\nx\\\\x80\\x1b]0;t\\x07\\u202e"' in text and all(
         line.isprintable() for line in text.splitlines()
     )
@@ -83,7 +76,7 @@ def test_names_cannot_break_out_of_prometheus_labels():
 
 
 def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes():
-    lines = prometheus_text([surveyed(runs={1: 1.0})] * 3, 2, 1_700_000_000.7).splitlines()
+    lines = prometheus_text([surveyed(runs={1: 1.0})] * 3, 2, 1_700_000_000.7, least=0).splitlines()
     assert {
         "ptanalyze_numa_nodes 2", "ptanalyze_survey_processes 3",
         "ptanalyze_survey_timestamp_seconds 1700000000",
@@ -94,6 +87,37 @@ def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes(
     assert rss == [f'ptanalyze_rss_bytes{{name="db",kind="process",cgroup="/a"}} {3 << 20}']
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names))
+
+
+def series_of(*words):
+    """{metric: [labels]} of a file."""
+    found = re.findall(r"^ptanalyze_(\w+)\{(.*)\} ", prometheus_text(*words), re.M)
+    return {metric: [of for name, of in found if name == metric] for metric, _ in found}
+
+
+def test_a_file_has_series_of_what_is_large_and_of_no_more_than_its_top():
+    large = [surveyed(name=f"s{n}", rss_bytes=LEAST) for n in range(105)]
+    short = [surveyed(name=f"sh{n}", cgroup=f"/run-{n}", rss_bytes=LEAST - 1) for n in range(9)]
+    many = [surveyed(name="worker", rss_bytes=LEAST // 4)] * 4
+    asked = (large,), (short + large + many, 1000), (large, 3)
+    rss = [len(series_of(found, 1, 0.0, *top)["rss_bytes"]) for found, *top in asked]
+    assert rss == [100, 106, 3] and not series_of(short, 1, 0.0)
+
+
+def test_cgroups_have_the_same_metrics_with_that_label_alone_and_one_node_has_no_remote_shares():
+    found = [surveyed(name=name, rss_bytes=LEAST) for name in "ab"] + [surveyed(cgroup="/b")]
+    by_name, by_cgroup, one = (series_of(found, *how) for how in ((2, 0), (2, 0, 9, True), (1, 0)))
+    assert by_cgroup.keys() == by_name.keys() == one.keys() | {"leaf_remote_share", "upper_remote_share"}
+    assert by_cgroup["rss_bytes"] == ['cgroup="/a"'] and len(by_name["rss_bytes"]) == 2
+
+
+@pytest.mark.parametrize("forms", [(), ("--by", "cgroup"), ("--json",)], ids=" ".join)
+def test_a_survey_for_prometheus_says_nothing_to_cron_unless_asked_to(monkeypatch, tmp_path, capsys, forms):
+    monkeypatch.setattr(survey, "survey", lambda: [surveyed(rss_bytes=LEAST)])
+    path = tmp_path / "pt.prom"
+    assert run(["survey", "--prometheus", str(path), *forms]) == 0
+    assert bool(capsys.readouterr().out) is ("--json" in forms)
+    assert ('name="db"' in path.read_text()) is ("cgroup" not in forms)
 
 
 @given(st.lists(st.tuples(NODES, st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=6))
@@ -132,10 +156,23 @@ def test_a_survey_is_of_those_that_were_asked_for_by_name_or_number(monkeypatch,
     assert run(["survey", "nobody"]) == 2
 
 
-@pytest.mark.parametrize(("name", "told"), [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "no directory")])
+def test_an_error_of_the_survey_names_what_was_typed_and_not_its_tool(monkeypatch, tmp_path, capsys):
+    (tool := tmp_path / "tool").write_text("#!/bin/sh\necho 'ptdump: no CAP_BPF; run as root' >&2\nexit 2\n")
+    tool.chmod(0o700)
+    monkeypatch.setattr(ptanalyze.live, "native", lambda name: tool)
+    assert run(["survey"]) == 2
+    assert capsys.readouterr().err == "ptanalyze: survey: no CAP_BPF; run as root\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "directory"), ("p.prom", "pipe"), ("null.prom", "device")],
+)
 def test_a_file_that_node_exporter_would_not_read_or_that_cannot_be_is_refused_at_once(
     tmp_path, capsys, name, told
 ):
+    os.mkfifo(tmp_path / "p.prom")
+    (tmp_path / "null.prom").symlink_to("/dev/null")
     assert run(["survey", "--prometheus", str(tmp_path / name)]) == 2
     assert told in capsys.readouterr().err
 
@@ -163,16 +200,18 @@ def said_of(found, nodes=2):
 
 def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkeypatch):
     many, big = {0: survey.FEW}, 1 << 30
-    huge, vm = surveyed(pid=5, leaf=many, huge_bytes=big), surveyed(pid=6, leaf=many, kind="vm")
-    off, mine = surveyed(pid=8, leaf=many, rss_bytes=big), surveyed(pid=9, leaf=many, rss_bytes=big)
+    huge, vm, idle, off, mine = (
+        surveyed(**{"pid": pid, "leaf": many, "rss_bytes": big, "cpus": 1.0} | more)
+        for pid, more in enumerate(({"huge_bytes": big}, {"kind": "vm"}, {"cpus": 0.01}, {}, {}), 5)
+    )
     monkeypatch.setattr("ptanalyze.live.keeps_page_size", lambda pid: "off" if pid == 8 else "")
-    found = [huge, vm, surveyed(), off, mine]
-    for nodes, on in (1, {0: 1.0}), (2, {0: 1.0}):
-        steps = said_of([replace(one, runs=on, leaf={0: one.leaf[0]}) for one in found], nodes)
+    found = [huge, vm, idle, surveyed(cpus=1.0), off, mine]
+    found = [replace(one, runs={0: 1.0}, leaf={0: one.leaf[0]}) for one in found]
+    for nodes in (1, 2):
+        steps = said_of(found, nodes)
         assert ["-p 9" in line for line in steps if "--pages" in line] == [True]
         assert {*re.findall(r" -p (\d+)", " ".join(steps))} == {"9"}
-    assert not any("--pages" in line for line in said_of(found[:4], 1))
-    assert not any(" -p " in line for line in said_of([replace(huge, runs={0: 1.0})], 1))
+    assert not any(" -p " in line for line in said_of(found[:5], 1))
 
 
 def test_the_first_few_of_a_survey_are_all_that_is_given_away(monkeypatch, capsys):
@@ -285,6 +324,7 @@ def test_a_capture_of_another_host_is_told_by_cpu_nodes_and_memory(taken_here, o
 
 
 PAIRS = np.array([[240.0, 150.0], [200.0, 125.0]] * 20)  # small pages add 60 % to reads of 125 ns
+BUSY = np.array([[110.0, 100.0], [160.0, 100.0], [220.0, 100.0]] * 10)
 
 
 @pytest.fixture
@@ -342,13 +382,7 @@ def test_what_is_kept_of_a_vm_is_measured_again_if_it_is_odd(taken_here, measure
 
 @pytest.mark.parametrize(
     "why",
-    [
-        KeyboardInterrupt(),
-        ptanalyze.UsageError("ptchase: not found"),
-        np.empty((0, 2)),
-        "memory",
-        "asked not to",
-    ],
+    [KeyboardInterrupt(), UsageError("ptchase: not found"), np.empty((0, 2)), "memory", "asked not to"],
     ids=lambda why: why if isinstance(why, str) else type(why).__name__,
 )
 def test_a_vm_that_cannot_be_measured_is_said_to_walk_for_longer(taken_here, measured, monkeypatch, why):
@@ -365,8 +399,21 @@ def test_a_vm_that_cannot_be_measured_is_said_to_walk_for_longer(taken_here, mea
 
 
 def test_a_vm_too_busy_to_be_measured_is_asked_again(taken_here, measured):
-    measured.pairs = np.array([[110.0, 100.0], [160.0, 100.0], [220.0, 100.0]] * 10)
+    measured.pairs = BUSY
     assert "too busy" in taken_here(dumped()).description and not measured.kept.exists()
+
+
+@pytest.mark.parametrize(("pairs", "code"), [(PAIRS, 0), (BUSY, 3), (np.empty((0, 2)), 0)])
+def test_a_file_has_no_page_walks_that_we_doubt_ourselves(
+    measured, monkeypatch, tmp_path, capsys, pairs, code
+):
+    one = NodeLatency((0,), np.array([[125.0]]), None, "a chase")
+    monkeypatch.setattr(machine_file, "measure_nodes", lambda progress: one)
+    monkeypatch.setattr(machine_file, "measure_walks", lambda progress: {})
+    monkeypatch.setattr(machine_file, "measure_pages", lambda progress: pairs)
+    path = tmp_path / "mine.toml"
+    assert run(["machines", "--from-host", str(path), "--measure"]) == code
+    assert path.exists() is (code == 0) and ("not written" in capsys.readouterr().err) is (code == 3)
 
 
 def test_hosts_that_are_no_vms_are_not_measured(taken_here, measured, tmp_path):
@@ -507,25 +554,12 @@ def test_numbers_that_no_host_has_are_refused(tmp_path, given):
         load_machine(tmp_path / "m.toml")
 
 
-def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
-    assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (3, 32, 2.8)
-    assert machine.memory_nodes == (2,)
-    assert (machine.l2.bytes, machine.l2.ways, machine.llc.bytes, machine.llc.ways) == (
-        512 << 10,
-        8,
-        32 << 20,
-        16,
-    )
+def test_nodes_clock_caches_and_distances_are_the_kernels_and_tlbs_those_of_the_nearest(system, tmp_path):
+    machine, local = machine_at(tmp_path), load_machine("epyc-milan").latency.idle[0][0]
+    assert (machine.nodes, machine.cpus_per_node, machine.ghz, machine.memory_nodes) == (3, 32, 2.8, (2,))
+    assert [(one.bytes >> 10, one.ways) for one in (machine.l2, machine.llc)] == [(512, 8), (32 << 10, 16)]
     assert machine.tlb == load_machine("epyc-milan").tlb
     assert machine.costs == "epyc-7543" and "no kernel shows this" in machine.sources["tlb"]
-
-
-def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_called_estimates(
-    system, tmp_path
-):
-    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "proc/cpuinfo")
-    local = load_machine("epyc-milan").latency.idle[0][0]
     assert np.allclose(machine.latency.idle, local * np.array([[1, 3.2, 5], [3.2, 1, 5], [5, 5, 5]]))
     assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
 
@@ -533,10 +567,8 @@ def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_cal
 def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path):
     measured = NodeLatency((0, 1), np.array([[90.0, 170.0], [172.0, 92.0]]), None, "a chase")
     machine = host_machine("mine", measured, system, tmp_path / "proc/cpuinfo")
-    assert (
-        machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
-        and machine.sources["latency_idle"] == "a chase"
-    )
+    assert machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
+    assert machine.sources["latency_idle"] == "a chase"
     assert "as of epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
     write_machine(tmp_path / "mine.toml", machine)
     assert load_machine(str(tmp_path / "mine.toml")) == machine
