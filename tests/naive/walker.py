@@ -149,7 +149,7 @@ def last_level(llc, share):
     """A cache for a share of the LLC, of as many sets at all shares: whole, each has 4 times its ways."""
     sets = llc.bytes // (64 * 4 * llc.ways) or 1
     lines = max(int(llc.bytes * share) // 64 // llc.ways, 1) * llc.ways
-    return SetAssoc(sets, lines // sets, lines % sets)
+    return Sliced(sets, lines // sets, lines % sets)
 
 
 # Translation by following the pointers of table pages, as a walker does: no first addresses, no parents.
@@ -212,8 +212,8 @@ class SetAssoc:
         self.sets, self.ways, self.one_more = [OrderedDict() for _ in range(sets)], ways, one_more
 
     def touch(self, index, tag):
-        """Whether set index % sets holds the tag; afterwards it does, as the most recent."""
-        at = index % len(self.sets)
+        """Whether the set of `index` holds the tag; afterwards it does, as the most recent."""
+        at = self.set_of(index)
         row = self.sets[at]
         hit = tag in row
         row[tag] = True
@@ -222,6 +222,9 @@ class SetAssoc:
             row.popitem(last=False)
         return hit
 
+    def set_of(self, index):
+        return index % len(self.sets)
+
     def drop(self, tag):
         for row in self.sets:
             row.pop(tag, None)
@@ -229,6 +232,14 @@ class SetAssoc:
     def clear(self):
         for row in self.sets:
             row.clear()
+
+
+class Sliced(SetAssoc):
+    """One whose set is a part of the range of a hash: lines of a table at even distances, tables anywhere."""
+
+    def set_of(self, line):
+        spread = (line ^ line // 64) * 2654435761 % 2**32  # the golden part of 2^32 (Knuth 6.4)
+        return spread * len(self.sets) // 2**32
 
 
 # The TLB of one CPU: entries are (size, page number of that size); the real page number chooses the set.

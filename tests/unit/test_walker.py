@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naive.walker import SetAssoc, Walker, caches_missed
+from naive.walker import SetAssoc, Sliced, Walker, caches_missed
 from ptanalyze.core.machine import Cache
 from ptanalyze.core.trace import Event, WalkStream
 from ptanalyze.kernels import walker
@@ -176,6 +176,15 @@ def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, 
     assert hit_rate(ways, directories, leaves) == pytest.approx(
         hit_rate(l2.ways, directories, leaves + data), abs=0.06
     )
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("sets", [4096, 9152])
+@pytest.mark.parametrize("stride", [1, 64, 512, 4096, 9152, 64 * 143])
+def test_an_llc_shares_out_lines_at_any_stride_to_its_sets(sets, stride):
+    llc = Sliced(sets, 8)
+    each = np.bincount([llc.set_of(stride * n) for n in range(4 * sets)], minlength=sets)
+    assert len(each) == sets and each.var() / each.mean() < (0.2 if stride == 1 else 1.5)
 
 
 def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_file():

@@ -142,12 +142,12 @@ def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_
 @pytest.mark.parametrize("pattern", ["uniform", "zipf:0.8", "zipf:1.2", "sequential"])
 @pytest.mark.parametrize(
     ("mib", "nodes", "llc_kib", "off"),
-    [(64, 2, 64, 0), pytest.param(2048, 4, 1024, 0.002, marks=pytest.mark.compiled)],
+    [(64, 2, 64, 0.01), pytest.param(2048, 4, 1024, 0.002, marks=pytest.mark.compiled)],
 )
 def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
     pattern, mib, nodes, llc_kib, off, tmp_path
 ):
-    """Where table pages lie one after the other in memory; with several nodes, on each of them."""
+    """Where table pages lie in a row in memory; their frames hash to other sets than their ids."""
     asked = Parameters(
         size=mib << 20, nodes=nodes, pattern=pattern, init_trace=False, accesses=ACCESSES, seed=3
     )

@@ -120,6 +120,19 @@ def line_row(shape, owner, line):
 
 
 @hook
+def llc_row(shape, owner, line):
+    """`row_of` a line (uint32) in an LLC, whose slices are chosen by a hash of all bits of an address.
+
+    (Maurice, Le Scouarnec, Neumann, Heen and Francillon, RAID 2015.) Here it spreads lines of a table evenly
+    and tables, at whatever stride, as chance has it.
+    """
+    stride, start, sets, _, row, _ = shape
+    spread = (np.uint64(line) ^ np.uint64(line) >> np.uint64(6)) * np.uint64(0x9E3779B1)
+    number = (spread & np.uint64(0xFFFFFFFF)) * sets >> np.uint64(32)
+    return np.uint64(owner) * stride + start + number * np.uint64(row)
+
+
+@hook
 def touch_row(tags, row, ways, first, tag):
     """True if the set that begins at `first` holds `tag`, now its most recent; on a miss the last goes."""
     if row == 4:

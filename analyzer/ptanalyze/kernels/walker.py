@@ -13,7 +13,7 @@ import numpy as np
 
 from . import OWN_CACHES
 from .jit import hook, kernel
-from .lru import EMPTY, RowBank, depth_in_row, find, line_row, prefetch, shape_of, touch_line, within
+from .lru import EMPTY, RowBank, depth_in_row, find, line_row, llc_row, prefetch, shape_of, touch_line, within
 
 # `core.snapshot` for a single raw entry, inlined into kernels.
 
@@ -270,7 +270,7 @@ def fetch(cpu, cpu_node, reads, caches, scratch, behind, out):
             if touch_line(tags, l2, line_row(l2, cpu[walk], line), line):
                 missed[walk, 0] |= ONE << bit
                 continue
-            row = line_row(llc, cpu_node[cpu[walk]], line)
+            row = llc_row(llc, cpu_node[cpu[walk]], line)
             for tag in range(np.uint64(0), np.uint64(llc[4]), np.uint64(16)):
                 prefetch(caches.llc.tags, row + tag)
             behind[0, n], behind[1, n] = read, row
