@@ -216,8 +216,7 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
     for one in found:
         matters = one.mostly_small and one.cpus >= BUSY and one.kind != "vm"
         if matters and not pt.live.keeps_page_size(one.pid):
-            line = f"{pt.errors.as_root()} trial --pages -p {one.pid}"
-            return {f"huge pages of {called(one)}": line} | measured(one)
+            return {f"huge pages of {called(one)}": pt.live.page_trial(one.pid)} | measured(one)
     return {}
 
 

@@ -153,7 +153,8 @@ def command(
         pt.measured.write_calibration(output_file, calibration)
     output.emit("calibration", table, json, lambda: view(calibration, runs, warnings), {"prediction": plot})
     if output_file is not None:
-        step = pt.options.next_step("whatif", "CAPTURE", "--calibration", output_file)
+        asked = ["CAPTURE", *pt.replay_options.given(), "--calibration", output_file]
+        step = pt.options.next_step("whatif", *asked)
         pt.options.echo(f"{output_file}: written; {step}", err=True)
 
 

@@ -19,7 +19,6 @@ from .far_tables import count_of
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
 LOOKS, LOOK = 20, 0.005  # times that a figure is read, seconds apart
-FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
         calls = counter(stack, pid, 2, system_call_event())
         unit = "system calls per CPU second"
         meter = Meter(unit, lambda: (calls(), cpu_seconds(pid)), unit)
-        if (meter.rate(0.5) or 0) >= FEW_CALLS:
+        if (meter.rate(0.5) or 0) >= pt.live.FEW_CALLS:
             return meter
     with suppress(OSError):
         instructions, cycles = counter(stack, pid, 0, 1), counter(stack, pid, 0, 0)

@@ -103,6 +103,6 @@ def command(directory: str | None, trace: bool, **asked: Any) -> None:
     if warning := left_to_chance(process.plan):
         pt.options.echo(f"ptanalyze: {warning}", err=True)
     accesses = process.recorder.accesses if trace else 0
-    pt.options.echo(
-        f"{directory}: made, {accesses:,} accesses traced; {pt.options.next_step('classify', directory)}"
-    )
+    needed = pt.replay_options.machine_needed(pt.open_capture(directory))
+    step = pt.options.next_step("classify", directory, *needed)
+    pt.options.echo(f"{directory}: made, {accesses:,} accesses traced; {step}")

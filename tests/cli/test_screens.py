@@ -49,7 +49,7 @@ def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
     )  # what to type does not depend on where it is installed
     monkeypatch.setenv("SUDO_UID", "0")  # nor on who asks
     Path("pmu_name").write_text("skylake\n")  # nor on what this CPU counts
-    monkeypatch.setattr("ptanalyze.show.whatif.PMU_NAME", Path("pmu_name"))
+    monkeypatch.setattr("ptanalyze.cli.replay_options.PMU_NAME", Path("pmu_name"))
     write_calibration(Path("trial.toml"), HERE)
     ran = pt(*command.split())
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80

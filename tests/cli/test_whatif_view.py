@@ -14,7 +14,8 @@ from ptanalyze import synth
 from ptanalyze.analysis.ranking import best_first, rank
 from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
-from ptanalyze.cli import run
+from ptanalyze.cli import ptanalyze, run
+from ptanalyze.cli.replay_options import given
 from ptanalyze.core.columns import Section, message
 from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, gains, interval
@@ -169,7 +170,7 @@ def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
     pt, sample, vm_sample, tmp_path, monkeypatch, cpu, native, nested
 ):
     (tmp_path / "pmu_name").write_text(cpu)
-    monkeypatch.setattr("ptanalyze.show.whatif.PMU_NAME", tmp_path / "pmu_name")
+    monkeypatch.setattr("ptanalyze.cli.replay_options.PMU_NAME", tmp_path / "pmu_name")
     for capture, more in ((sample, native), (vm_sample, nested)):
         out = pt("whatif", capture, "-p", "mitosis").out
         typed = out.partition("perf stat ")[2].partition("./app")[0]
@@ -177,6 +178,39 @@ def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
         expected = [] if more is None else ["cycles", *PENDING, *more, ELAPSED]
         assert sorted(event.removesuffix(":u") for event in events) == sorted(expected)
         assert ("--native" in out) == bool(typed and capture is sample)
+
+
+RUN = "-m ice-lake --cold --from 10% --stands-for 64x --calibration my.toml --autonuma-set delay_ms=1"
+
+
+@pytest.mark.parametrize(
+    ("typed", "more", "kept"),
+    [
+        (f"whatif {RUN} --fixed none -p hydra --full", (), f"{RUN} --fixed none"),
+        ("whatif --sizes 4 --fixed none --baseline linux", (), ""),
+        ("whatif --sizes 4 --fixed none", ("sizes",), "--sizes 4 --fixed none"),
+        ("advise -p all --horizon 1m --csv", ("names", "horizon", "memory"), "-p all --horizon 1m --cold"),
+        ("classify --weight leaf -m ice-lake", ("weights",), "--weight leaf -m ice-lake"),
+        ("calibrate -m ice-lake --native", (), "-m ice-lake"),
+    ],
+)
+def test_lines_to_type_carry_what_was_given_as_it_was_typed(monkeypatch, typed, more, kept):
+    monkeypatch.setenv("PTANALYZE_ADVISE_COLD", "1")
+    name, *words = typed.split()
+    with ptanalyze.make_context("ptanalyze", [name, *words]) as top:
+        command = top.command.get_command(top, name)
+        with command.make_context(name, words, parent=top):
+            assert sorted(given(*more)) == sorted(kept.split())
+
+
+def test_every_screen_carries_it_and_names_a_machine_with_all_nodes(pt, sample, tmp_path, monkeypatch):
+    monkeypatch.setattr("ptanalyze.cli.replay_options.find_spec", bool)
+    made = tmp_path / "made"
+    eight = pt("synth", "-o", made, "--size", "16M", "--accesses", "9000", "--nodes", "8")
+    screens = [pt(name, sample, "-m", "hydra-haswell") for name in ("whatif", "advise", "classify")]
+    for ran in (*screens, eight, pt("info", made), pt("check", made)):
+        lines = re.findall(r"ptanalyze (?:whatif|advise|classify|report) .*", ran.out)
+        assert lines and all(" -m hydra-haswell" in line for line in lines)
 
 
 def test_policies_says_what_each_needs_and_follows(pt):

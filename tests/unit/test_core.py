@@ -16,16 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ptanalyze.cli.options import duration
-from ptanalyze.core.errors import (
-    CaptureError,
-    PtanalyzeError,
-    UsageError,
-    about,
-    bundled,
-    parse_size,
-    printable,
-    show_size,
-)
+from ptanalyze.core import errors
 from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.process import ASKED, seen_signals, usable_cpus
@@ -74,7 +65,7 @@ class Sample(msgspec.Struct, forbid_unknown_fields=True):
 
 def said(read, *arguments):
     """The one line with which reading fails."""
-    with pytest.raises(PtanalyzeError) as caught:
+    with pytest.raises(errors.PtanalyzeError) as caught:
         read(*arguments)
     text = str(caught.value)
     assert text.isprintable() and len(text) < 500, text[:500]
@@ -128,7 +119,7 @@ def test_a_hostile_calibration_is_refused_in_one_line(tmp_path, content):
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 400, "1e999"])
 def test_a_huge_number_of_a_machine_is_named_with_its_field(tmp_path, number):
-    text = (bundled("models") / "machines" / "hydra-haswell.toml").read_text()
+    text = (errors.bundled("models") / "machines" / "hydra-haswell.toml").read_text()
     path = written(tmp_path, "mine.toml", re.sub(r"ghz = .*", f"ghz = {number}", text, count=1).encode())
     assert said(load_machine, path).startswith(f"{path}: ghz = ")
 
@@ -167,10 +158,12 @@ def test_64_bits_are_read_with_and_without_a_sign():
 
 
 def test_an_error_of_a_capture_is_no_usage_error():
-    assert issubclass(CaptureError, PtanalyzeError) and not issubclass(CaptureError, UsageError)
+    assert issubclass(errors.CaptureError, errors.PtanalyzeError) and not issubclass(
+        errors.CaptureError, errors.UsageError
+    )
     with pytest.raises(Undecodable) as caught:
         plain_json(json.dumps({"a": 1 << 80}).encode())
-    assert isinstance(caught.value.of("x.json"), CaptureError)
+    assert isinstance(caught.value.of("x.json"), errors.CaptureError)
     assert str(caught.value.of("x.json")).startswith("x.json: a = 1208925819614629174706176: ")
 
 
@@ -242,22 +235,22 @@ def test_other_errors_in_callbacks_are_shown_as_before(handlers, monkeypatch):
     ],
 )
 def test_a_size_is_a_number_with_a_binary_unit_or_without_one(text, size):
-    assert parse_size(text) == size
+    assert errors.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1M", "64Q", "1e3", "1%", "0x10", "inf", "nan", "9" * 400])
 def test_any_other_text_is_no_size(text):
-    assert parse_size(text) is None
+    assert errors.parse_size(text) is None
 
 
 def test_a_size_is_shown_in_its_largest_unit_and_two_digits_without_exponent():
-    assert [show_size(size) for size in (12, 1536, 64 << 20, 3 << 39)] == ["12", "1.5K", "64M", "1.5T"]
-    assert [about(one) for one in (131.7, 4.52, 0.0625, 1234)] == ["130", "4.5", "0.062", "1200"]
+    assert [errors.show_size(size) for size in (12, 1536, 64 << 20, 3 << 39)] == ["12", "1.5K", "64M", "1.5T"]
+    assert [errors.about(one) for one in (131.7, 4.52, 0.0625, 1234)] == ["130", "4.5", "0.062", "1200"]
 
 
 @pytest.mark.parametrize("size", [1 << 10, 10 << 20, 7 << 30, 4 << 40])
 def test_what_is_shown_is_read_again(size):
-    assert parse_size(show_size(size)) == size
+    assert errors.parse_size(errors.show_size(size)) == size
 
 
 @pytest.mark.parametrize(
@@ -283,7 +276,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_is_no_letter_is_an_escape(text):
-    assert printable(text) == SHOWN[text]
+    assert errors.printable(text) == SHOWN[text]
 
 
 @given(st.binary(max_size=12))
@@ -295,14 +288,15 @@ def test_a_name_of_any_bytes_is_valid_json_and_comes_back(name):
 
 @given(st.text(st.characters()))
 def test_shown_text_is_one_line_without_controls_and_shown_again_the_same(text):
-    shown = printable(text)
+    shown = errors.printable(text)
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert len((shown + "x").splitlines()) == 1
-    assert printable(shown).encode() == shown.encode()
+    assert errors.printable(shown).encode() == shown.encode()
 
 
 @pytest.mark.parametrize(
-    "error", [UsageError("a\nb\x1b[31m"), CaptureError("a\nb", "f", "\x1b[31m", "not \u202e known")]
+    "error",
+    [errors.UsageError("a\nb\x1b[31m"), errors.CaptureError("a\nb", "f", "\x1b[31m", "not \u202e known")],
 )
 def test_an_error_is_one_line_whatever_it_names(error):
     assert len(str(error).splitlines()) == 1

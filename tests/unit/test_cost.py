@@ -16,6 +16,7 @@ from hypothesis.extra.numpy import arrays
 from msgspec import structs
 
 import ptanalyze
+from ptanalyze import kernels
 from ptanalyze.analysis.counting import _walked
 from ptanalyze.analysis.replay import replay_walks, start, system_calls
 from ptanalyze.analysis.setup import Setup
@@ -29,20 +30,6 @@ from ptanalyze.cost import price as cost
 from ptanalyze.cost.counts import DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
 from ptanalyze.cost.price import OVERLAP
 from ptanalyze.cost.throughput import spent
-from ptanalyze.kernels import (
-    CALLS,
-    EVENT_KINDS,
-    FAULT,
-    IPI,
-    IPI_SAVED,
-    LL,
-    PAGES_ZEROED,
-    PTE_FANOUT,
-    PTE_WRITE,
-    RL,
-    TABLE_FREE,
-    TABLE_NEW,
-)
 from ptanalyze.kernels.replay import counters
 from ptanalyze.policies import plan_for
 from replay_cases import HEAP, both, case, cases, counts_of, priced, scenario_of
@@ -148,19 +135,19 @@ def test_slow_downs_of_calls_among_spinning_threads(call, policy, threads, publi
 def million_entries_per_second(call, entries, copies):
     """The micro-benchmark of vMitosis, section 4.4; a mapping of 4 KiB leaves its table page in place."""
     count, tables = counters(CASCADE.nodes), entries // 512
-    at = CALLS.index("walk" if call == "mmap" else call)
-    change = TABLE_NEW if call == "mmap" else TABLE_FREE
+    at = kernels.CALLS.index("walk" if call == "mmap" else call)
+    change = kernels.TABLE_NEW if call == "mmap" else kernels.TABLE_FREE
     for node in range(copies):
         stores = 2 * entries if call == "mprotect" else entries
-        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
+        count.events[at, kernels.PTE_FANOUT if node else kernels.PTE_WRITE, 0, node] = stores
         count.events[at, change, 0, node] = 0 if call == "mprotect" else tables
-    made = np.zeros((4, len(CALLS), CASCADE.nodes), np.int64)
-    made[MADE, CALLS.index(call), 0] = made[FLUSHES, at, 0] = 1
+    made = np.zeros((4, len(kernels.CALLS), CASCADE.nodes), np.int64)
+    made[MADE, kernels.CALLS.index(call), 0] = made[FLUSHES, at, 0] = 1
     costs = load_costs(CASCADE)
     if call == "mmap":  # populated: faults that never trap
-        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = entries
+        count.events[at, [kernels.FAULT, kernels.PAGES_ZEROED], 0, 0] = entries
     ns = counts.busy_ns(both(count), CASCADE, costs, made).sum()
-    return 1e3 * entries / (ns - costs.fault_ns * count.events[at, FAULT].sum())
+    return 1e3 * entries / (ns - costs.fault_ns * count.events[at, kernels.FAULT].sum())
 
 
 @pytest.mark.twin
@@ -194,20 +181,20 @@ def counted(call="walk", host=False, **kinds):
     count = counters(2)
     for kind, cell in kinds.items():
         events = count.host_events if host else count.events
-        events[CALLS.index(call), EVENT_KINDS.index(kind)] = cell
+        events[kernels.CALLS.index(call), kernels.EVENT_KINDS.index(kind)] = cell
     return count
 
 
 def made(call, calls, flushes=0, shootdowns=0, broadcasts=0, nodes=2):
     """Counts.calls of one kind, all from node 0."""
-    found = np.zeros((4, len(CALLS), nodes), np.int64)
-    found[:, CALLS.index(call), 0] = calls, flushes, shootdowns, broadcasts
+    found = np.zeros((4, len(kernels.CALLS), nodes), np.int64)
+    found[:, kernels.CALLS.index(call), 0] = calls, flushes, shootdowns, broadcasts
     return found
 
 
 def busy(count, made=None, call=None, machine=SMALL, costs=COSTS):
     ns = counts.busy_ns(both(count), machine, costs, made)
-    return ns.sum() if call is None else ns[CALLS.index(call)]
+    return ns.sum() if call is None else ns[kernels.CALLS.index(call)]
 
 
 def managed(count, made=None):
@@ -303,7 +290,9 @@ def test_nodes_with_one_memory_are_one_socket():
 
 
 NODE = st.integers(0, 1)
-ONE_MORE = st.tuples(st.integers(0, len(CALLS) - 1), st.integers(0, len(EVENT_KINDS) - 1), NODE, NODE)
+ONE_MORE = st.tuples(
+    st.integers(0, len(kernels.CALLS) - 1), st.integers(0, len(kernels.EVENT_KINDS) - 1), NODE, NODE
+)
 
 
 @pytest.mark.twin
@@ -330,7 +319,7 @@ def made_and_run(scenario, name):
 
 def cells(table):
     """{(call, node): count} of what is there."""
-    return {(CALLS[c], int(n)): int(table[c, n]) for c, n in np.argwhere(table)}
+    return {(kernels.CALLS[c], int(n)): int(table[c, n]) for c, n in np.argwhere(table)}
 
 
 def by_hand(case):
@@ -355,7 +344,7 @@ def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
     scenario = scenario_of(case)
     made, events = made_and_run(scenario, "linux")
     assert cells(made[MADE]) == by_hand(case)
-    written, interrupted = events[:, PTE_WRITE].sum(axis=2), events[:, IPI].sum(axis=2)
+    written, interrupted = events[:, kernels.PTE_WRITE].sum(axis=2), events[:, kernels.IPI].sum(axis=2)
     assert (made[FLUSHES][1:] <= written[1:]).all()
     assert ((made[FLUSHES][1:] > 0) == (written[1:] > 0)).all()
     assert (made[SHOOTDOWNS] <= made[FLUSHES]).all()
@@ -369,8 +358,8 @@ def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
 def test_hydra_interrupts_nobody_whom_linux_does_not(case):
     scenario = scenario_of(case)
     (linux_made, linux), (hydra_made, hydra) = (made_and_run(scenario, name) for name in ("linux", "hydra"))
-    assert (hydra[:, IPI] <= linux[:, IPI]).all()
-    assert (hydra[:, IPI] + hydra[:, IPI_SAVED] == linux[:, IPI]).all()
+    assert (hydra[:, kernels.IPI] <= linux[:, kernels.IPI]).all()
+    assert (hydra[:, kernels.IPI] + hydra[:, kernels.IPI_SAVED] == linux[:, kernels.IPI]).all()
     assert all((a == b).all() for a, b in zip(linux_made, hydra_made, strict=True))
 
 
@@ -441,7 +430,7 @@ def test_guest_and_host_reads_are_told_apart_by_their_bits():
 def reads(local, remote):
     count = counters(2)
     count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM] = local, remote
-    count.classes[0, LL], count.classes[0, RL] = local, remote
+    count.classes[0, kernels.LL], count.classes[0, kernels.RL] = local, remote
     return count
 
 
@@ -559,9 +548,9 @@ def test_data_of_walks_whose_entry_comes_from_dram_do_too():
     """600 walks read their leaf entry from DRAM, 100 of these fault; in a VM the host's entry counts too."""
     count = reads(600, 0)
     count.reads[16, 0, 0, DRAM], count.reads[1, 0, 0, DRAM] = 900, 500
-    count.classes[0, LL] = 1000
+    count.classes[0, kernels.LL] = 1000
     assert counts_of(count).data_in_dram == 0.6
-    count.events[0, FAULT, 0, 0] = 100
+    count.events[0, kernels.FAULT, 0, 0] = 100
     assert counts_of(count).data_in_dram == 0.5
     count.reads[1, 0, 0, DRAM] = 900
     assert counts_of(count).data_in_dram == 0.8
@@ -571,7 +560,7 @@ def test_data_of_walks_whose_entry_comes_from_dram_do_too():
 def test_no_policy_gains_more_than_all_that_page_tables_take_of_the_run(local, remote, faults, executed):
     """A policy without any walk and fault gains just that, and one without walks what walks take."""
     count = reads(local, remote)
-    count.events[0, FAULT, 0, 0] = faults
+    count.events[0, kernels.FAULT, 0, 0] = faults
     base, walkless, nothing = prices(
         count, count._replace(reads=count.reads * 0), counters(2), executed=executed
     )
@@ -705,7 +694,7 @@ def test_walks_hide_one_another_in_all_walkers_or_their_data_are_waited_for(
 @pytest.mark.parametrize("beyond", [(0, 0), (1, 0), (1, 1), (0.5, 0.25)])
 def test_data_of_walks_are_in_l2_at_the_nearest(beyond):
     cached = counters(2)
-    cached.reads[8, 0, 0, DRAM - 1] = cached.classes[0, LL] = 1000
+    cached.reads[8, 0, 0, DRAM - 1] = cached.classes[0, kernels.LL] = 1000
     counts = counts_of(cached, 100_000, beyond=beyond)
     l2, llc = beyond
     for taken in (None, 150.0):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ptanalyze
 from ptanalyze.analysis.verdict import Workload
+from ptanalyze.capture.live import process as live
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
 from ptanalyze.core.machine import load_machine
@@ -196,6 +197,21 @@ def test_a_cgroup_is_that_of_version_2_or_where_it_is_the_root_of_memory(text, p
 def said_of(found, nodes=2):
     """Lines of the first screen, as text."""
     return [str(line) for section in view(found, 20, nodes) for line in section.lines]
+
+
+@pytest.mark.parametrize(("syscalls", "figure"), [(0, True), (499, True), (501, False)])
+def test_a_trial_is_named_with_a_figure_of_the_users_where_nothing_else_counts_the_work(
+    tmp_path, monkeypatch, syscalls, figure
+):
+    """Lines of `trial --pages` of a process that runs, and of ones that have ended."""
+    monkeypatch.setattr(live, "EVENTS", tmp_path)
+    work = iter([(10, 1.0), (10 + syscalls, 2.0)])
+    monkeypatch.setattr(live, "_work", lambda pid: next(work))
+    assert (" --figure-of " in live.page_trial(9)) is figure
+    assert live.page_trial(None).endswith("-p PID --figure-of CMD")
+    assert live.page_trial(None, recorded=True).endswith("-- ./app")
+    (tmp_path / "cpu").mkdir()
+    assert live.page_trial(9).endswith(" -p 9") and live.page_trial(None, True).endswith(" -p PID")
 
 
 def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkeypatch):

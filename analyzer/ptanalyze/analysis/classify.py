@@ -23,18 +23,10 @@ from ..policies import plan_for
 from ..world.address_space import address_space
 from ..world.reservations import Fragmentation, measure
 from ..world.scenario import Scenario
+from . import setup as setups
 from .frames import classes_frame, fragmentation_frame
 from .leaf_classes import Classification, classify_heat, classify_pages, classify_walks
 from .replay import replay_walks, start
-from .setup import (
-    Settings,
-    Setup,
-    from_the_beginning,
-    heated,
-    open_replay_capture,
-    others,
-    setup_of,
-)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,7 +46,7 @@ def classify(
     *,
     weight: str = "leaf",
     by: str = "all",
-    setup: Setup | None = None,
+    setup: setups.Setup | None = None,
     **options: Unpack[Keywords],
 ) -> DataFrame:
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
@@ -70,7 +62,7 @@ def classify(
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
     known = load(capture)
-    classes, walked = classified(known, weight, by, setup_of(setup, options))
+    classes, walked = classified(known, weight, by, setups.setup_of(setup, options))
     return classes_frame([classes], known.source | where(walked))
 
 
@@ -79,7 +71,9 @@ def where(walked: Scenario | None) -> dict[str, str]:
     return {"machine": walked.machine.name, "placement": walked.placement.how} if walked else {}
 
 
-def classified(known: Capture, weight: str, by: str, how: Setup) -> tuple[Classification, Scenario | None]:
+def classified(
+    known: Capture, weight: str, by: str, how: setups.Setup
+) -> tuple[Classification, Scenario | None]:
     """(Classification behind `classify`, Scenario of the walks or samples that it counts)."""
     for what, value, choices in (("weight", weight, GROUPS), ("by", by, GROUPS.get(weight, ()))):
         if value not in choices:
@@ -89,7 +83,7 @@ def classified(known: Capture, weight: str, by: str, how: Setup) -> tuple[Classi
         return walk_locality(known, how, by=by, weight=weight)
     if by == "process":
         return process_locality(known, weight), None
-    if by == "all" and (heated(known) if weight == "heat" else others(known)):
+    if by == "all" and (setups.heated(known) if weight == "heat" else setups.others(known)):
         each = process_locality(known, weight)
         left_out = None if each.left_out is None else each.left_out.sum(axis=1, keepdims=True)
         counts = each.counts.sum(axis=0, keepdims=True)
@@ -111,7 +105,7 @@ def locality(snapshot: Snapshot, weight: str = "leaf", by: str = "all") -> Class
 def process_locality(capture: Capture, weight: str) -> Classification:
     """Classification of the leaf entries of each process of a Capture, by heat of each that was sampled;
     groups: "PID name"."""
-    sampled = heated(capture) if weight == "heat" else None
+    sampled = setups.heated(capture) if weight == "heat" else None
     processes = {
         pid: process
         for pid, process in capture.members.items()
@@ -139,7 +133,7 @@ def process_locality(capture: Capture, weight: str) -> Classification:
 
 
 def walk_locality(
-    capture: Capture, setup: Setup, *, by: str = "all", weight: str = "walks"
+    capture: Capture, setup: setups.Setup, *, by: str = "all", weight: str = "walks"
 ) -> tuple[Classification, Scenario]:
     """(Classification, Scenario of the walks) of the trace's TLB misses on the setup's machine.
 
@@ -152,7 +146,7 @@ def walk_locality(
         if not trace.facts.get("sampled"):
             raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
         trace = replace(trace, facts={**trace.facts, "walks": True})  # through no TLB
-    scenario = from_the_beginning(setup).scenario(capture.snapshot, trace)
+    scenario = setups.from_the_beginning(setup).scenario(capture.snapshot, trace)
     classes = classify_walks(scenario.space, scenario.stream, scenario.placement, scenario.trace, by)
     return replace(classes, weight=weight), scenario
 
@@ -169,8 +163,8 @@ def fragmentation(
     capture: CaptureLike = None,
     *,
     by: str = "all",
-    after: bool | Settings = False,
-    setup: Setup | None = None,
+    after: bool | setups.Settings = False,
+    setup: setups.Setup | None = None,
     **options: Unpack[Keywords],
 ) -> DataFrame:
     """gPT cache lines by number of their ePT cache lines: group, lines, ept_lines, count, share, state.
@@ -182,18 +176,20 @@ def fragmentation(
     """
     known = load(capture)
     settings = after if isinstance(after, Mapping) else {} if after else None
-    measured, reshaped = fragmented(known, by, settings, setup_of(setup, options))
+    measured, reshaped = fragmented(known, by, settings, setups.setup_of(setup, options))
     table = fragmentation_frame(measured, known.source)
     table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
     return table
 
 
 def fragmented(
-    capture: Capture, by: str, settings: Settings | None, setup: Setup
+    capture: Capture, by: str, settings: setups.Settings | None, setup: setups.Setup
 ) -> tuple[dict[str, Fragmentation], Scenario | None]:
     """({"before": Fragmentation}, with settings of ptemagnet also "after"; its Scenario) of a capture."""
     before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:
         return before, None
-    reshaped = plan_for("ptemagnet", dict(settings)).reshape(open_replay_capture(capture).scenario(setup))
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(
+        setups.open_replay_capture(capture).scenario(setup)
+    )
     return before | {"after": measure(reshaped.space, by=by, filled=True)}, reshaped

@@ -17,18 +17,9 @@ from ..cost.result import Result
 from ..formats.capture import CaptureLike
 from ..world.mm_events import within_region
 from ..world.scaling import StandsFor, TooSmallError
+from . import setup as setups
 from .frames import Replayed, sweep_frame
 from .ranking import best_first, label_of, reshapes
-from .setup import (
-    Policies,
-    ReplayCapture,
-    Setup,
-    asked_or_usual,
-    open_replay_capture,
-    policies_of,
-    setup_of,
-    together,
-)
 from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
@@ -119,8 +110,8 @@ class SizeCurve:
 
 def size_curve(
     capture: CaptureLike = None,
-    policies: Policies = (),
-    setup: Setup | None = None,
+    policies: setups.Policies = (),
+    setup: setups.Setup | None = None,
     times: Sequence[float] = TIMES,
     **options: Unpack[Keywords],
 ) -> SizeCurve:
@@ -129,14 +120,14 @@ def size_curve(
 
     UsageError without either, for a Setup that stands for a larger run already, and for factors out of range.
     """
-    curve, why = _curve(open_replay_capture(capture), policies, setup_of(setup, options), times)
+    curve, why = _curve(setups.open_replay_capture(capture), policies, setups.setup_of(setup, options), times)
     if why is not None:
         raise why
     return curve
 
 
 def _curve(
-    known: ReplayCapture, policies: Policies, how: Setup, times: Sequence[float]
+    known: setups.ReplayCapture, policies: setups.Policies, how: setups.Setup, times: Sequence[float]
 ) -> tuple[SizeCurve, RefusedError | None]:
     """The SizeCurve up to the first size that the capture does not allow, and why it does not."""
     if how.stands_for.larger:
@@ -148,8 +139,8 @@ def _curve(
         )
     captured = known.scenario(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
     trace = within_region(captured.trace) if captured.traced else None
-    others = together(known.capture, how.weigh)
-    asked = policies_of(policies) or asked_or_usual((), known.snapshot)
+    others = setups.together(known.capture, how.weigh)
+    asked = setups.policies_of(policies) or setups.asked_or_usual((), known.snapshot)
     counted = None if isinstance(how.calibration, PageTrial) else how.calibration  # a trial is of one size
     snapshot = replace(known.snapshot, trial=None)
     of_each: list[list[Result]] = []
@@ -171,7 +162,7 @@ def _curve(
 
 
 def needed_curve(
-    capture: CaptureLike, policies: Policies, setup: Setup, replayed: Replayed
+    capture: CaptureLike, policies: setups.Policies, setup: setups.Setup, replayed: Replayed
 ) -> SizeCurve | None:
     """The SizeCurve of a capture whose leaf entries the caches hold, which says nothing else of larger runs;
     None for others, and for one that is too small to tell. Sizes that a stripped trace cannot tell are left
@@ -180,7 +171,7 @@ def needed_curve(
     """
     if setup.stands_for.larger or setup.as_traced or not replayed.fits_caches:
         return None
-    known = open_replay_capture(capture)
+    known = setups.open_replay_capture(capture)
     captured = known.scenario(setup)
     if captured.traced and captured.trace.chunks["touches"][captured.steady_from :].sum() > MOST_TOUCHES:
         placed = [result for result in replayed.results if not reshapes(result.policy)]
@@ -194,8 +185,8 @@ def needed_curve(
 
 def sizes(
     capture: CaptureLike = None,
-    policies: Policies = (),
-    setup: Setup | None = None,
+    policies: setups.Policies = (),
+    setup: setups.Setup | None = None,
     times: Sequence[float] = TIMES,
     **options: Unpack[Keywords],
 ) -> DataFrame:

@@ -6,28 +6,17 @@ from typing import Any
 
 import click
 
+from . import replay_options as replays
 from .options import Output, capture_argument, full_option, output_options
-from .replay_options import (
-    capture_of,
-    option,
-    plots_of,
-    question,
-    question_options,
-    replay_options,
-    setup_from,
-    sizes_of,
-    sizes_option,
-    to_try,
-)
 
 
 @click.command("advise")
 @capture_argument
-@question_options
-@option("weigh")
-@sizes_option
+@replays.question_options
+@replays.option("weigh")
+@replays.sizes_option
 @full_option
-@replay_options
+@replays.replay_options
 @output_options("speedup", "locality", "reads", "sizes")
 def command(
     capture: str | None,
@@ -53,21 +42,19 @@ def command(
     from ..analysis.setup import asked_of_processes
     from ..show.advise import as_record, view
     from ..show.terminal import progress_bar
-    from ..show.whatif import further
 
-    opened = capture_of(capture)
+    opened = replays.capture_of(capture)
     with progress_bar() as progress:
-        setup = setup_from(options, opened, progress)
-        advised = advise(opened, setup, **question(memory, horizon, names))
-        curve = sizes_of(sizes, opened, (), setup, advised.replayed)
+        setup = replays.setup_from(options, opened, progress)
+        advised = advise(opened, setup, **replays.question(memory, horizon, names))
+        curve = replays.sizes_of(sizes, opened, (), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)
-    trial = to_try(opened, advised.verdict)
-    steps = further(capture, advised.base, bool(options["calibration"] or opened.pages), True, trial)
+    steps = replays.following(capture, opened, advised.base, advised.verdict, ranked=True)
     output.emit(
         "advise",
         lambda: advised.frame,
         lambda: as_record(advised, curve),
         lambda: view(advised, None if full else steps, whose, curve),
-        plots_of(advised.replayed, curve),
+        replays.plots_of(advised.replayed, curve),
         advised.refused,
     )

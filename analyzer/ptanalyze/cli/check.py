@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import plural
-from .options import Output, capture_argument, open_or_default, output_options, pid, steps
+from .options import Output, capture_argument, open_or_default, output_options, pid
+from .replay_options import steps
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,7 +73,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
             whole = opened.has_snapshot or opened.has_trace
             yield Section(lines=[""])
             further = {"what another placement gains": "advise"} if whole else {"what it holds": "info"}
-            yield steps(capture, further)
+            yield steps(capture, further, opened)
 
     output.emit("check", table, lambda: [asdict(check) for check in checks], view)
     return exit_code(checks)

@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from .options import Output, capture_argument, open_or_default, output_options, steps
-from .replay_options import machine_for, option
+from .options import Output, capture_argument, open_or_default, output_options
+from .replay_options import machine_for, option, steps
 
 
 @click.command("classify")
@@ -92,7 +92,7 @@ def command(
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
         yield from view(
-            found, by, steps(capture, {"what another placement gains": "advise", **finer}), by_touch
+            found, by, steps(capture, {"what another placement gains": "advise", **finer}, opened), by_touch
         )
 
     table = partial(classes_frame, [classes for classes, _ in found], opened.source)

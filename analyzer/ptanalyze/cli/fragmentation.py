@@ -7,8 +7,8 @@ from functools import partial
 import click
 
 from ..core.errors import UsageError, pair_of
-from .options import Output, capture_argument, open_or_default, output_options, steps
-from .replay_options import machine_for, option
+from .options import Output, capture_argument, open_or_default, output_options
+from .replay_options import machine_for, option, steps
 
 
 @click.command("fragmentation")
@@ -59,7 +59,7 @@ def command(
 
     table = partial(fragmentation_frame, states, opened.source)
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
-    further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"})
+    further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"}, opened)
     output.emit(
         "fragmentation",
         table,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Output, capture_argument, open_or_default, output_options, steps
+from .options import Output, capture_argument, open_or_default, output_options
+from .replay_options import steps
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,7 +46,7 @@ def command(capture: str | None, output: Output) -> None:
         "info",
         table,
         lambda: sections,
-        lambda: view(sections, steps(capture, following(opened))),
+        lambda: view(sections, steps(capture, following(opened), opened)),
         {"map": lambda: table_pages(opened)},
     )
 

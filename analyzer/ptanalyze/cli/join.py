@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .options import echo, free_name, new_capture_option, next_step
+from .replay_options import machine_needed
 
 
 @click.command("join")
@@ -24,6 +25,7 @@ def command(host: str, guest: str, directory: str | None) -> None:
       ptanalyze join host guest -o vm
     """
     from ..capture.vm.join import join
+    from ..formats.capture import open_capture
 
     directory = directory or free_name("vm")
     fit = join(host, guest, directory)
@@ -31,4 +33,5 @@ def command(host: str, guest: str, directory: str | None) -> None:
         echo(f"ptanalyze: warning: {doubt}", err=True)
     counts = (("guest tables", fit.tables), ("pages", fit.pages))
     mapped = " and ".join(f"{share.mapped:,} of {share.frames:,} {what}" for what, share in counts)
-    echo(f"{directory}: joined, the host maps {mapped}; {next_step('classify', directory)}")
+    step = next_step("classify", directory, *machine_needed(open_capture(directory)))
+    echo(f"{directory}: joined, the host maps {mapped}; {step}")

@@ -122,17 +122,6 @@ def open_or_default(directory: str | None) -> Capture:
     return capture
 
 
-def steps(capture: str | None, commands: Mapping[str, str]) -> Section:
-    """What to type next, of {why: command and its words}, about the same capture."""
-    from ..show.terminal import next_steps
-
-    typed = {}
-    for why, asked in commands.items():
-        name, *more = asked.split()
-        typed[why] = f"{program()} {shlex.join([name, *filter(None, [capture]), *more])}"
-    return next_steps(typed)
-
-
 # Types of parameters, as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h.
 
 MOST_SECONDS = 10**9

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from ..core.errors import DEFAULT_MACHINE, UsageError, bundled, pair_of, policy_of, program
+from ..core import errors
 from ..core.options import OF_SOME, OPTIONS
+from . import OF_OUTPUT
 from . import options as offered
 from .machines import HOSTS
 from .options import C, Offer, duration, echo, open_or_default
@@ -25,8 +29,10 @@ if TYPE_CHECKING:
     from ..analysis.setup import Policies, Setup
     from ..analysis.size import SizeCurve
     from ..analysis.verdict import Verdict
+    from ..core.columns import Section
     from ..core.machine import Machine
     from ..core.process import Progress
+    from ..cost.result import Result
     from ..formats.capture import Capture
 
 
@@ -160,8 +166,8 @@ def machine_for(capture: Capture, asked: str | None) -> str | Machine:
     said before the answer, or the default; of a bundled sample, which is of another host, always that."""
     if asked is not None:
         return asked
-    if capture.directory.parent == bundled("samples"):
-        return DEFAULT_MACHINE
+    if capture.directory.parent == errors.bundled("samples"):
+        return errors.DEFAULT_MACHINE
     machine, said = own_machine(capture)
     if said:
         given = click.get_current_context().params
@@ -180,9 +186,9 @@ def own_machine(capture: Capture) -> tuple[str | Machine, str]:
 
     for point in entry_points(group=HOSTS, name="captured"):
         if (machine := point.load()(capture)) is not None:
-            how = f"`{program()} {HOST_MODEL}` measures all"
+            how = f"`{errors.program()} {HOST_MODEL}` measures all"
             return machine, f"{machine.name}, {machine.description}; {how}"
-    return DEFAULT_MACHINE, ""
+    return errors.DEFAULT_MACHINE, ""
 
 
 def capture_of(directory: str | None) -> Capture:
@@ -201,10 +207,10 @@ def setup_from(options: Mapping[str, Any], capture: Capture, progress: Progress 
 
     fixed, given = options["fixed"], click.get_current_context().params
     if fixed and not (options["stands_for"] or given.get("sizes")):
-        raise UsageError(f"--fixed {fixed}: goes with --stands-for 64G, or --sizes 4,16; leave it out")
+        raise errors.UsageError(f"--fixed {fixed}: goes with --stands-for 64G, or --sizes 4,16; leave it out")
     plain = {**options, "machine": machine_for(capture, options["machine"])}
     balancing = plain.pop("balancing")
-    pairs = dict(pair_of(setting, "--autonuma-set ") for setting in balancing)
+    pairs = dict(errors.pair_of(setting, "--autonuma-set ") for setting in balancing)
     moving = pairs or plain.pop("autonuma")
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
@@ -218,8 +224,8 @@ def configured(
     """
     from ..policies import share_settings
 
-    pairs = [pair_of(setting) for setting in settings]
-    asked: Any = [policy_of(words) for words in names]
+    pairs = [errors.pair_of(setting) for setting in settings]
+    asked: Any = [errors.policy_of(words) for words in names]
     if not asked and capture is not None:
         from ..analysis.setup import asked_or_usual, open_replay_capture
 
@@ -243,21 +249,120 @@ def sizes_of(
         return needed_curve(capture, policies, setup, replayed)
     times = [float(one) for one in asked.split(",") if re.fullmatch(r"\d{1,7}(\.\d+)?", one)]
     if len(times) != asked.count(",") + 1:
-        raise UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")
+        raise errors.UsageError(f"--sizes {asked}: write factors as 4,16,64, or 1 for none")
     return size_curve(capture, policies, setup, times)
 
 
-def to_try(capture: Capture, verdict: Verdict | None) -> int | str | None:
-    """PID whose page size is the answer, or may be; "PID" on one node if it has ended; None: try none."""
-    from ..analysis.verdict import one_node
-    from ..capture.live import keeps_page_size, still_runs
+# Lines to type: about the same capture, with what was given here.
 
-    if verdict is None or not verdict.of_page_size:
-        return None
-    runs = still_runs(capture.snapshot.facts) if capture.has_snapshot else None
-    if runs is None:
-        return "PID" if one_node(verdict.base) else None
-    return None if keeps_page_size(runs) else runs
+CARRIED = {*OPTIONS, "balancing"} - {"baseline", "windows"}  # of all commands that such a line names
+
+
+def given(*more: str) -> list[str]:
+    """Words of the options that were given here: of the run and its model, and `more` parameters."""
+    context, words = click.get_current_context(), list[str]()
+    typed, _, _ = context.command.make_parser(context).parse_args(context.meta["typed"][1:])
+    for one in context.command.params:
+        name = one.name or ""
+        alone = name == "fixed" and not context.params["stands_for"] and "sizes" not in more
+        if alone or name not in (*CARRIED, *more) or (value := context.params[name]) is False:
+            continue
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            values = typed.get(name, value)  # as it was typed, else as the environment has it
+            for each in values if getattr(one, "multiple", False) else [values]:
+                words += one.opts[:1] if value is True else [one.opts[0], str(each)]
+    return words
+
+
+def steps(capture: str | None, commands: Mapping[str, str], opened: Capture) -> Section:
+    """What to type next, of {why: command and its words}, about the same Capture; the same command again
+    takes all that was given to it."""
+    from ..show.terminal import next_steps
+
+    this, typed = click.get_current_context().command, {}
+    own = {one.name or "" for one in this.params if isinstance(one, click.Option)} - {*OF_OUTPUT}
+    for why, asked in commands.items():
+        name, *more = asked.split()
+        kept = given(*(own if name == this.name else ()))
+        kept += [] if "-m" in kept else machine_needed(opened)
+        typed[why] = f"{errors.program()} {shlex.join([name, *filter(None, [capture]), *kept, *more])}"
+    return next_steps(typed)
+
+
+def machine_needed(capture: Capture) -> list[str]:
+    """ "-m NAME" in two words where threads were recorded on a node that the machine which is taken unasked
+    has not, or without CPUs; [] where it has, or no machine has."""
+    if not (capture.has_trace and capture.has_snapshot):
+        return []
+    from ..core.machine import Machine, load_machine, with_node
+
+    of_cpu, cpus = capture.snapshot.topology.node_of_cpu(), {*capture.trace.chunks["cpu"].tolist()}
+    node = max((int(of_cpu[cpu]) for cpu in cpus if 0 <= cpu < len(of_cpu)), default=0)
+    taken, _ = own_machine(capture) if node > 0 else (errors.DEFAULT_MACHINE, "")
+    taken = taken if isinstance(taken, Machine) else load_machine(taken)
+    larger = None if node in taken.cpu_nodes else with_node(node)
+    return ["-m", larger.name] if larger else []
+
+
+def following(
+    capture: str | None, opened: Capture, base: Result, verdict: Verdict | None, ranked: bool = False
+) -> Section:
+    """What to type next after an answer about a Capture.
+
+    base    the baseline's Result; ranked: after advise
+    """
+    from ..analysis.counting import HOST_MODEL
+    from ..analysis.verdict import one_node
+    from ..capture.live import keeps_page_size, page_trial, still_runs
+    from ..core.columns import ELSEWHERE, message
+    from ..show.terminal import next_steps
+
+    lines, this = {"full": "the same with --full"}, errors.program()
+    measured = click.get_current_context().params["calibration"] or opened.pages
+    if verdict is not None and verdict.of_page_size and not measured:
+        runs = still_runs(opened.snapshot.facts) if opened.has_snapshot else None
+        if (runs or one_node(base)) and not keeps_page_size(runs or 0):
+            lines["pages"] = page_trial(runs, opened.has_trace and "command" in opened.trace.facts)
+    if one_node(base):
+        lines["machine"] = f"the same with -m {errors.DEFAULT_MACHINE}"
+    named = [capture] if capture else []
+    if not ranked:
+        lines["advise"] = f"{this} {shlex.join(['advise', *named, *given('sizes')])}"
+    drawn = all(map(find_spec, errors.EXTRAS["report"]))
+    if drawn or Path.cwd() == errors.CHECKOUT:
+        asked = given(*("names", "memory", "horizon") if ranked else ())
+        make = "" if drawn else "make report && "
+        lines["report"] = f"{make}{this} {shlex.join(['report', *named, *asked])}"
+    if base.finding(ELSEWHERE) is not None:
+        here = HOST_FILE.exists()
+        lines |= {} if here else {"model": f"{this} {HOST_MODEL}"}
+        lines["host"] = f"the same with -m {HOST_FILE}" if here else f"the same, where {HOST_FILE} is"
+    if capture is None:
+        lines["own"] = f"{errors.as_root()} record -o app -- ./app"
+    elif base.speedup is not None and not measured:
+        lines |= count_walks(nested=base.pages["host"] > 0)
+    return next_steps({str(message("next", code)): line for code, line in lines.items()})
+
+
+# CPUs whose events have these names (arch/x86/events/intel/core.c); most VMs have none.
+PMU_NAME = Path("/sys/devices/cpu/caps/pmu_name")
+COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT, but more at a time
+COUNT_WALKS = (*COUNT_NESTED, "icelake", "sapphire_rapids", "granite_rapids")
+COUNT = (
+    "perf stat -x, -o counts.csv -e cycles:u,{more}duration_time \\\n"
+    "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
+)
+COUNT_ACCESSES = "instructions:u,mem_inst_retired.all_loads:u \\\n  -e mem_inst_retired.all_stores:u,"
+
+
+def count_walks(nested: bool) -> dict[str, str]:
+    """{step: line} that counts walk cycles on this CPU and takes them; empty where it would count none."""
+    cpu = PMU_NAME.read_text().strip() if PMU_NAME.exists() else ""
+    if cpu not in (COUNT_NESTED if nested else COUNT_WALKS):
+        return {}
+    taken = f"{errors.program()} calibrate --local counts.csv{'' if nested else ' --native'} -o counts.toml"
+    more = "ept.walk_pending:u," * nested if cpu in COUNT_NESTED else COUNT_ACCESSES
+    return {"narrower": COUNT.format(more=more), "counted": taken}
 
 
 def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Callable[[], DataFrame]]:
@@ -265,7 +370,7 @@ def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Ca
 
     def sizes() -> DataFrame:
         if curve is None:
-            raise UsageError("--plot-kind sizes: name them, --sizes 4,16,64,256")
+            raise errors.UsageError("--plot-kind sizes: name them, --sizes 4,16,64,256")
         return curve.frame
 
     return {

@@ -6,25 +6,17 @@ from typing import Any
 
 import click
 
+from . import replay_options as replays
 from .options import Output, capture_argument, output_options
-from .replay_options import (
-    capture_of,
-    configured,
-    option,
-    policy_option,
-    replay_options,
-    set_option,
-    setup_from,
-)
 
 
 @click.command("timeline")
 @capture_argument
-@policy_option
-@set_option
-@option("windows")
-@option("baseline")
-@replay_options
+@replays.policy_option
+@replays.set_option
+@replays.option("windows")
+@replays.option("baseline")
+@replays.replay_options
 @output_options("timeline")
 def command(
     capture: str | None, names: tuple[str, ...], settings: tuple[str, ...], output: Output, **options: Any
@@ -49,9 +41,9 @@ def command(
     from ..show.whatif import view_timeline as view
 
     with progress_bar() as progress:
-        opened = capture_of(capture)
-        setup = setup_from(options, opened, progress)
-        replayed = replayed_over_time(opened, configured(names, settings, opened), setup)
+        opened = replays.capture_of(capture)
+        setup = replays.setup_from(options, opened, progress)
+        replayed = replayed_over_time(opened, replays.configured(names, settings, opened), setup)
     results = replayed.results
     output.emit(
         "timeline",

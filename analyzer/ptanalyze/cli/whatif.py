@@ -8,31 +8,19 @@ from typing import Any
 import click
 
 from ..core.errors import is_whole
+from . import replay_options as replays
 from .options import Output, capture_argument, full_option, output_options
-from .replay_options import (
-    capture_of,
-    configured,
-    option,
-    plots_of,
-    policy_option,
-    replay_options,
-    set_option,
-    setup_from,
-    sizes_of,
-    sizes_option,
-    to_try,
-)
 
 
 @click.command("whatif")
 @capture_argument
-@policy_option
-@set_option
-@option("baseline")
-@option("weigh")
-@sizes_option
+@replays.policy_option
+@replays.set_option
+@replays.option("baseline")
+@replays.option("weigh")
+@replays.sizes_option
 @full_option
-@replay_options
+@replays.replay_options
 @output_options("speedup", "locality", "reads", "sizes")
 def command(
     capture: str | None,
@@ -54,20 +42,19 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
       ptanalyze whatif app --stands-for 200G
     """
-    opened = capture_of(capture)  # unpacked while the rest is imported
+    opened = replays.capture_of(capture)  # unpacked while the rest is imported
     from ..analysis.setup import asked_of_processes
     from ..analysis.whatif import replay
     from ..show.terminal import progress_bar
-    from ..show.whatif import further, labels, view
+    from ..show.whatif import labels, view
 
     with progress_bar() as progress:
-        setup = setup_from(options, opened, progress)
-        policies = configured(names, settings, opened)
+        setup = replays.setup_from(options, opened, progress)
+        policies = replays.configured(names, settings, opened)
         replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
-        curve = sizes_of(sizes, opened, policies, setup, replayed)
+        curve = replays.sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
-    trial = to_try(opened, replayed.verdict)
-    steps = further(capture, results[0], bool(options["calibration"] or opened.pages), False, trial)
+    steps = replays.following(capture, opened, results[0], replayed.verdict)
     output.emit(
         "whatif",
         lambda: replayed.frame,
@@ -76,7 +63,7 @@ def command(
             for result, label in zip(results, labels(results), strict=True)
         ],
         lambda: view(results, None if full else steps, replayed.refused, notes, curve, replayed.verdict),
-        plots_of(replayed, curve),
+        replays.plots_of(replayed, curve),
         replayed.refused,
     )
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.counting import HOST_MODEL
 from ..analysis.frames import on_axis
 from ..analysis.ranking import as_sentence, effect, fewer_faults, label_of, reshapes, walk_percent
 from ..analysis.replay import refusal_lines
 from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
-from ..core.columns import CACHED, ELSEWHERE, Cell, Section, message
-from ..core.errors import CHECKOUT, DEFAULT_MACHINE, EXTRAS, as_root, program, show_duration, size_in_words
+from ..core.columns import CACHED, Cell, Section, message
+from ..core.errors import show_duration, size_in_words
 from ..core.interval import NOTICED, faster, interval
 from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
@@ -25,7 +21,7 @@ from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UP
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..policies import RESEARCH, availability, members
 from ..policies.contract import Availability
-from .terminal import SCREEN, console, next_steps
+from .terminal import SCREEN, console
 
 if TYPE_CHECKING:
     from ..analysis.size import SizeCurve
@@ -228,57 +224,6 @@ def earned(row: Mapping[str, Any]) -> str:
     if not faster(row["speedup"]):
         return "-" if when == "at once" else "never"
     return show_duration(seconds) if when == "later" and seconds else when
-
-
-# CPUs whose events have these names (arch/x86/events/intel/core.c); most VMs have none.
-PMU_NAME = Path("/sys/devices/cpu/caps/pmu_name")
-COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT, but more at a time
-COUNT_WALKS = (*COUNT_NESTED, "icelake", "sapphire_rapids", "granite_rapids")
-COUNT = (
-    "perf stat -x, -o counts.csv -e cycles:u,{more}duration_time \\\n"
-    "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
-)
-COUNT_ACCESSES = "instructions:u,mem_inst_retired.all_loads:u \\\n  -e mem_inst_retired.all_stores:u,"
-
-
-def count_walks(nested: bool) -> dict[str, str]:
-    """{step: line} that counts walk cycles on this CPU and takes them; empty where it would count none."""
-    cpu = PMU_NAME.read_text().strip() if PMU_NAME.exists() else ""
-    if cpu not in (COUNT_NESTED if nested else COUNT_WALKS):
-        return {}
-    taken = f"{program()} calibrate --local counts.csv{'' if nested else ' --native'} -o counts.toml"
-    more = "ept.walk_pending:u," * nested if cpu in COUNT_NESTED else COUNT_ACCESSES
-    return {"narrower": COUNT.format(more=more), "counted": taken}
-
-
-def further(
-    capture: str | None, base: Result, calibrated: bool, ranked: bool = False, pid: int | str | None = None
-) -> Section:
-    """What to type next.
-
-    base    the baseline's Result; ranked: after advise
-    pid     of a process whose page size is to be tried
-    """
-    named = f" {shlex.quote(capture)}" if capture else ""
-    this, steps = program(), {"full": "the same with --full"}
-    if pid is not None and not calibrated:
-        steps["pages"] = f"{as_root()} trial --pages -p {pid}"
-    if one_node(base):
-        steps["machine"] = f"the same with -m {DEFAULT_MACHINE}"
-    if not ranked:
-        steps["advise"] = f"{this} advise{named}"
-    drawn = all(map(find_spec, EXTRAS["report"]))
-    if drawn or Path.cwd() == CHECKOUT:
-        steps["report"] = f"{'' if drawn else 'make report && '}{this} report{named}"
-    if base.finding(ELSEWHERE) is not None:
-        here = Path("host.toml").exists()
-        steps |= {} if here else {"model": f"{this} {HOST_MODEL}"}
-        steps["host"] = "the same with -m host.toml" if here else "the same, where host.toml is"
-    if capture is None:
-        steps["own"] = f"{as_root()} record -o app -- ./app"
-    elif base.speedup is not None and not calibrated:
-        steps |= count_walks(nested=base.pages["host"] > 0)
-    return next_steps({str(message("next", code)): line for code, line in steps.items()})
 
 
 # Everything that was counted, a column of `whatif` a line.

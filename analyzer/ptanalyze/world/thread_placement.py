@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
-from ..core.machine import Machine, load_machine, machine_names
+from ..core.machine import Machine, with_node
 from ..core.snapshot import Topology
 from ..core.trace import ONE_THREAD, Event, Placement, Trace
 from .mm_events import chunk_at
@@ -183,9 +183,8 @@ def _with_cpus(option: str, node: int, machine: Machine) -> int:
     """The node; UsageError where the machine has no such node, or no CPUs on it."""
     if node >= machine.nodes:
         there = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        larger = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
-        least = min(larger, key=lambda each: each.nodes, default=None)
-        fits = f"use -m {least.name} ({least.nodes} nodes), or " if least else ""
+        larger = with_node(node)
+        fits = f"use -m {larger.name} ({larger.nodes} nodes), or " if larger else ""
         raise UsageError(f"{option}: node {node}: {there}; {fits}name nodes that it has")
     if node in machine.memory_nodes:
         raise UsageError(f"{option}: node {node} of machine {machine.name} has no CPUs; name one that has")

@@ -1,6 +1,7 @@
 """What captures look at on the running machine: processes, tables, nodes."""
 
 from .locate import native as native
+from .process import FEW_CALLS as FEW_CALLS
 from .process import RECORDS as RECORDS
 from .process import Process as Process
 from .process import called as called
@@ -14,6 +15,7 @@ from .process import keeps_page_size as keeps_page_size
 from .process import named as named
 from .process import not_running as not_running
 from .process import open_process as open_process
+from .process import page_trial as page_trial
 from .process import shown as shown
 from .process import stat_fields as stat_fields
 from .process import still_runs as still_runs

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...core.errors import PartialDataError, UsageError, meant
+from ...core.errors import PartialDataError, UsageError, as_root, meant
 from ...core.process import ASKED
 
 LONGEST = 4096  # bytes of a command line that are kept
@@ -123,6 +123,39 @@ def keeps_page_size(pid: int) -> str:
         if re.search(r"^THP_enabled:\s+0", (shown(pid) / "status").read_text(errors="replace"), re.M):
             return f"{called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)"
     return ""
+
+
+FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
+EVENTS = Path("/sys/bus/event_source/devices")  # "cpu", or one for each kind of CPU, where instructions count
+LOOK = 0.1  # seconds
+
+
+def page_trial(pid: int | None, recorded: bool = False) -> str:
+    """Line that measures what huge pages give a process: by itself where its work has a figure, else by one
+    that the user knows. pid: None: it has ended; recorded: as a command, which can be started again."""
+    by_itself = counts_work(pid)
+    if pid is None and recorded and not by_itself:
+        return f"{as_root()} trial --pages -- ./app"
+    return f"{as_root()} trial --pages -p {pid or 'PID'}{'' if by_itself else ' --figure-of CMD'}"
+
+
+def counts_work(pid: int | None) -> bool:
+    """Whether this machine counts instructions, or a process makes system calls, of its reads and writes
+    alone, by which a trial can tell how much it does."""
+    if any(EVENTS.glob("cpu*")) or pid is None:
+        return any(EVENTS.glob("cpu*"))
+    with suppress(OSError, ValueError):
+        calls, cpu = _work(pid)
+        time.sleep(LOOK)
+        later, used = _work(pid)
+        return later - calls >= FEW_CALLS * (used - cpu) > 0
+    return False
+
+
+def _work(pid: int) -> tuple[int, float]:
+    """(system calls that read and wrote, CPU seconds) of a process, so far."""
+    counts = re.findall(r"^sysc[rw]: (\d+)", (Path("/proc") / str(pid) / "io").read_text(), re.M)
+    return sum(map(int, counts)), time.clock_gettime(~pid << 3 | 2)  # its CPU-time clock
 
 
 def still_runs(facts: Mapping[str, Any]) -> int | None:

@@ -15,29 +15,9 @@ from ...core import snapshot as bits
 from ...core.errors import CaptureError, UsageError
 from ...core.safe_files import open_inside
 from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
+from ...formats import record
+from ...formats import snapshot as snapshots
 from ...formats.heat import FILE as HEAT
-from ...formats.record import (
-    MANIFEST,
-    PAGES,
-    TRACE,
-    copy_private,
-    damaged_files,
-    new_capture,
-    read_manifest,
-    seal,
-)
-from ...formats.snapshot import (
-    VM_FILE,
-    HostDump,
-    Slot,
-    node_records,
-    read_snapshot,
-    read_vm,
-    write_json,
-    write_records,
-    write_tree,
-    write_vm,
-)
 from ...world.address_space import Nested
 
 # Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits.
@@ -84,7 +64,7 @@ class Fit:
 class Slots:
     """Memory slots of KVM's ordinary address space, in frames. Without any, all frames count as inside."""
 
-    def __init__(self, slots: Iterable[Slot]) -> None:
+    def __init__(self, slots: Iterable[snapshots.Slot]) -> None:
         ordered = sorted((slot.gpa >> 12, slot.gpa + slot.bytes >> 12) for slot in slots if slot.space == 0)
         self.start, self.end = (np.array([pair[side] for pair in ordered], np.int64) for side in (0, 1))
 
@@ -175,7 +155,7 @@ class Joined:
     """The Snapshot of a VM, its HostDump (a single root left), how well both fit, and other facts."""
 
     snapshot: Snapshot
-    host: HostDump
+    host: snapshots.HostDump
     fit: Fit
 
 
@@ -192,29 +172,29 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     host_dir, guest_dir = Path(host_dir), Path(guest_dir)
     for directory in (host_dir, guest_dir):
         must_be_whole(directory)
-    whole, guest = read_vm(host_dir), read_snapshot(guest_dir)
+    whole, guest = snapshots.read_vm(host_dir), snapshots.read_snapshot(guest_dir)
     if not guest.native:
         raise UsageError(f"{guest_dir}: is a VM capture already; name the capture made inside the guest")
-    joined = put_together(whole, guest, host_dir / VM_FILE)
-    with new_capture(out) as inside:
+    joined = put_together(whole, guest, host_dir / snapshots.VM_FILE)
+    with record.new_capture(out) as inside:
         link(guest_dir / "gpt.entries", inside)
         link(guest_dir / "maps", inside)
-        for name in (TRACE, HEAT, PAGES):
+        for name in (record.TRACE, HEAT, record.PAGES):
             if (guest_dir / name).exists():
                 link(guest_dir / name, inside)
-        write_records(inside, "gpt", joined.snapshot.guest)
+        snapshots.write_records(inside, "gpt", joined.snapshot.guest)
         if len(joined.host.tree) == len(whole.tree):
             link(host_dir / "ept.entries", inside)
             link(host_dir / "ept.tables", inside)
         else:
-            write_tree(inside, "ept", joined.host.tree)
-        write_vm(inside, joined.host)
-        write_json(inside, joined.snapshot)
-        seal(inside, "vm", {"host": provenance(host_dir), "guest": provenance(guest_dir)})
+            snapshots.write_tree(inside, "ept", joined.host.tree)
+        snapshots.write_vm(inside, joined.host)
+        snapshots.write_json(inside, joined.snapshot)
+        record.seal(inside, "vm", {"host": provenance(host_dir), "guest": provenance(guest_dir)})
     return joined.fit
 
 
-def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
+def put_together(whole: snapshots.HostDump, guest: Snapshot, file: Path) -> Joined:
     """Joined of a HostDump and a guest's Snapshot; CaptureError naming `file` when they do not belong."""
     host = one_root(whole, file)
     both = replace(guest, host=host.tree)
@@ -230,7 +210,7 @@ def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
     return Joined(replace(both, guest=tree, topology=topology, facts=facts), host, fits)
 
 
-def one_root(host: HostDump, file: Path) -> HostDump:
+def one_root(host: snapshots.HostDump, file: Path) -> snapshots.HostDump:
     """HostDump with the tables of a single root: that which most vCPUs walk, the largest of equals."""
     starts = np.flatnonzero(host.tree.parent == NO_PARENT)
     ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(host.tree)], strict=True))
@@ -272,7 +252,7 @@ def cut(tree: Tree, first: int, last: int) -> Tree:
     )
 
 
-def topology_for_guest_cpus(host: HostDump) -> Topology:
+def topology_for_guest_cpus(host: snapshots.HostDump) -> Topology:
     """The host's nodes and frames; the CPUs are the guest's, on the nodes of their vCPU threads."""
     on: dict[int, list[int]] = {node.id: [] for node in host.topology.nodes}
     for number, vcpu in enumerate(host.vcpus):
@@ -282,13 +262,13 @@ def topology_for_guest_cpus(host: HostDump) -> Topology:
     return Topology(tuple(Node(n.id, tuple(on[n.id]), n.frames, n.distance) for n in nodes))
 
 
-def vm_facts(host: HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
+def vm_facts(host: snapshots.HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
     """Facts of either side that the joined capture keeps."""
     opinion = guest.guest.node
     return {
         "fit": fits.facts(),
         "seconds_apart": seconds_apart(host.facts, guest.facts),
-        "guest_nodes": msgspec.to_builtins(node_records(guest.topology)),
+        "guest_nodes": msgspec.to_builtins(snapshots.node_records(guest.topology)),
         "guest_tables_by_guest_node": {
             str(node): int(np.count_nonzero(opinion == node)) for node in np.unique(opinion)
         },
@@ -301,19 +281,19 @@ def must_be_whole(directory: Path) -> None:
     """CaptureError if a sealed capture is no longer as it was sealed; tools' own directories have no seal."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory")
-    if (directory / MANIFEST).exists():
-        for name, why in damaged_files(directory, read_manifest(directory)):
+    if (directory / record.MANIFEST).exists():
+        for name, why in record.damaged_files(directory, record.read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
-    elif (directory / TRACE).exists():
+    elif (directory / record.TRACE).exists():
         from ...formats.trace import read_trace
 
-        read_trace(directory / TRACE)
+        read_trace(directory / record.TRACE)
 
 
 def provenance(directory: Path) -> dict[str, Any]:
     """The manifest's provenance of a sealed capture, with its directory's name."""
-    sealed = (directory / MANIFEST).exists()
-    return {"directory": directory.name, **(read_manifest(directory).provenance if sealed else {})}
+    sealed = (directory / record.MANIFEST).exists()
+    return {"directory": directory.name, **(record.read_manifest(directory).provenance if sealed else {})}
 
 
 def link(source: Path, directory: Path) -> None:
@@ -326,4 +306,4 @@ def link(source: Path, directory: Path) -> None:
                 return
             except OSError:
                 pass
-        copy_private(file, target)
+        record.copy_private(file, target)
