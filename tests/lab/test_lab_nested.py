@@ -11,14 +11,7 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import read_vm
 from ptanalyze.world.address_space import address_space
 
-from .checks import (
-    ACCESSED,
-    DIRTY,
-    equal_raw_memory,
-    pages_hold_magic,
-    placed_as_asked,
-    topology_is_the_machines,
-)
+from . import checks
 from .machine import Guest
 from .nested import HOST, run_guest, through, walked_tree
 from .runs import a_place
@@ -63,14 +56,14 @@ def host_dump(nested):
 
 
 def test_the_vmm_process_is_dumped_as_it_is_in_raw_memory(nested):
-    topology_is_the_machines(nested.vmm.topology, HOST, nested.run.ram)
-    equal_raw_memory(nested.vmm.guest, nested.vmm.guest.frame, nested.run.ram)
+    checks.topology_is_the_machines(nested.vmm.topology, HOST, nested.run.ram)
+    checks.equal_raw_memory(nested.vmm.guest, nested.vmm.guest.frame, nested.run.ram)
 
 
 def test_guest_tables_and_pages_are_found_through_the_vmms_page_tables(nested):
-    equal_raw_memory(nested.inside.guest, nested.by_vmm(nested.inside.guest.frame), nested.run.ram)
+    checks.equal_raw_memory(nested.inside.guest, nested.by_vmm(nested.inside.guest.frame), nested.run.ram)
     for touched in nested.touched:
-        pages_hold_magic(touched, nested.inside.guest, nested.run.ram, nested.by_vmm)
+        checks.pages_hold_magic(touched, nested.inside.guest, nested.run.ram, nested.by_vmm)
 
 
 def test_the_guest_sees_its_own_nodes(nested):
@@ -78,8 +71,8 @@ def test_the_guest_sees_its_own_nodes(nested):
     assert len(nested.inside.topology) == nested.guest.nodes
     assert (tree.node == nested.guest.node(tree.frame)).all()
     for touched in nested.touched:
-        placed_as_asked(touched.region.pages, nested.guest.node(nested.pages(touched)))
-        placed_as_asked(touched.region.tables, tree.node[touched.holds(tree.base)])
+        checks.placed_as_asked(touched.region.pages, nested.guest.node(nested.pages(touched)))
+        checks.placed_as_asked(touched.region.tables, tree.node[touched.holds(tree.base)])
 
 
 def test_the_hosts_nodes_are_those_of_the_vmms_policy(nested):
@@ -96,11 +89,11 @@ def test_the_hosts_nodes_are_those_of_the_vmms_policy(nested):
 
 
 def test_nested_tables_equal_raw_memory_on_the_nodes_of_their_frames(nested, host):
-    topology_is_the_machines(host.topology, HOST, nested.run.ram)
+    checks.topology_is_the_machines(host.topology, HOST, nested.run.ram)
     tree = host.tree
     assert tree.encoding == "kvm" and not tree.flags.any()
     assert (tree.node == nested.run.ram.node(tree.frame)).all()
-    equal_raw_memory(tree, tree.frame, nested.run.ram, user_half=False)
+    checks.equal_raw_memory(tree, tree.frame, nested.run.ram, user_half=False)
     if nested.guest.policy.mode == "interleave":
         leaf_tables = tree.node[tree.level == 1]
         assert len(set(leaf_tables)) == HOST.nodes or len(leaf_tables) < 64
@@ -123,9 +116,9 @@ def test_guest_tables_and_pages_are_found_through_the_nested_tables(nested, host
     by_nested = through(walked_tree(host))
     frames = nested.inside.guest.frame
     assert (by_nested(frames) == nested.by_vmm(frames)).all()
-    equal_raw_memory(nested.inside.guest, by_nested(frames), nested.run.ram)
+    checks.equal_raw_memory(nested.inside.guest, by_nested(frames), nested.run.ram)
     for touched in nested.touched:
-        pages_hold_magic(touched, nested.inside.guest, nested.run.ram, by_nested)
+        checks.pages_hold_magic(touched, nested.inside.guest, nested.run.ram, by_nested)
 
 
 def test_every_nested_leaf_is_the_vmms_own_page(nested, host):
@@ -168,7 +161,7 @@ def test_a_dump_of_the_running_vmm_is_nearly_that_of_the_halted_one(nested, host
     both, here, there = np.intersect1d(live.tree.frame, host.tree.frame, return_indices=True)
     assert len(both) >= 0.95 * len(host.tree)
     assert "running again" in nested.said("ptdump_stopped")
-    apart = (live.tree.entries[here] ^ host.tree.entries[there]) & ~(ACCESSED | DIRTY)
+    apart = (live.tree.entries[here] ^ host.tree.entries[there]) & ~(checks.ACCESSED | checks.DIRTY)
     same = ~apart.any(axis=1)
     assert same.mean() >= 0.9
 
@@ -180,4 +173,4 @@ def test_shadow_tables_are_named_as_such(kernel, ptdump, programs, place):
     host = host_dump(nested)
     kinds = {root.frame: root.kind for root in host.roots}
     assert {kinds[vcpu.root] for vcpu in host.vcpus} == {"shadow"}
-    equal_raw_memory(host.tree, host.tree.frame, nested.run.ram, user_half=False)
+    checks.equal_raw_memory(host.tree, host.tree.frame, nested.run.ram, user_half=False)

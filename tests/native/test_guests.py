@@ -23,15 +23,7 @@ from ptanalyze.capture.vm.join import join
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, write_tree, write_vm
-from ptanalyze_host.guests import (
-    BEYOND,
-    SEEN,
-    SELF_MAP,
-    GuestMemory,
-    dump_guest_tables,
-    dump_vm,
-    kvm_vcpus,
-)
+from ptanalyze_host import guests
 from strategies import Page, build_topology, build_tree
 
 # Guest tables read from outside a running QEMU, against a guest whose tables are known to the last entry.
@@ -76,7 +68,7 @@ def paging(socket):
 def dump(pid, socket, place):
     """dump_guest_tables of the VMM `pid` by what its monitor says."""
     with monitor(socket) as ask, open_process(pid) as vmm:
-        return dump_guest_tables(vmm, place, slots(ask), registers(ask))
+        return guests.dump_guest_tables(vmm, place, slots(ask), registers(ask))
 
 
 @pytest.fixture(scope="module", params=[4, 5])
@@ -117,7 +109,11 @@ def test_what_was_not_followed_and_the_kernels_half_are_told(guest, tmp_path):
     levels, process, socket = guest
     made, _ = dump(process.pid, socket, tmp_path)
     facts = open_capture(made[0]).snapshot.facts
-    assert facts["not_followed"] == {SELF_MAP: 1, SEEN: 1 if levels == 4 else 2, BEYOND: 1}
+    assert facts["not_followed"] == {
+        guests.SELF_MAP: 1,
+        guests.SEEN: 1 if levels == 4 else 2,
+        guests.BEYOND: 1,
+    }
     assert facts["vcpus"] == [0] and not facts["page_table_isolation"]
 
 
@@ -125,7 +121,7 @@ def test_memory_is_read_where_the_monitor_says_and_nowhere_else(guest):
     _, process, socket = guest
     with monitor(socket) as ask:
         parts = slots(ask)
-    with open_process(process.pid) as vmm, GuestMemory(vmm, parts) as memory:
+    with open_process(process.pid) as vmm, guests.GuestMemory(vmm, parts) as memory:
         assert memory.read(ADDRESSES["header"], 4) == (0x1BADB002).to_bytes(4, "little")
         end = max(slot.gpa + slot.bytes for slot in parts if slot.gpa < 1 << 31)
         assert memory.read(end - 4096, 4096) is not None
@@ -243,7 +239,7 @@ def test_hostile_tables_in_a_real_guest_become_what_the_naive_reader_keeps_of_th
         assert wrong(capture) == []
         reasons |= dropped.keys()
         fits.add(joined(host, made[0], place / "vm"))
-    assert reasons == {SELF_MAP, SEEN, BEYOND} and fits == {False, True}
+    assert reasons == {guests.SELF_MAP, guests.SEEN, guests.BEYOND} and fits == {False, True}
 
 
 class Everywhere(dict):
@@ -354,14 +350,14 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
     assert shutil.which("qemu-system-x86_64"), "install qemu-system-x86"
     options = [word.format(where=tmp_path) for word in VARIANTS[variant]]
     with paused_qemu(tmp_path, "lone-guest", *options) as (pid, socket):
-        parts, _ = kvm_vcpus(pid)
+        parts, _ = guests.kvm_vcpus(pid)
         with monitor(socket) as ask:
             expected = {(slot.gpa, slot.bytes, slot.hva) for slot in slots(ask)}
         assert expected <= {(slot.gpa, slot.bytes, slot.hva) for slot in parts}
         assert any(slot.gpa >= 1 << 32 for slot in parts) == (
             variant in ("memfd, above 4 GiB", "balloon, virtio-mem")
         )
-        with open_process(pid) as process, GuestMemory(process, parts) as memory:
+        with open_process(pid) as process, guests.GuestMemory(process, parts) as memory:
             assert memory.read((1 << 32) - 4096, 4096) == BIOS.read_bytes()[-4096:]
 
 
@@ -375,7 +371,7 @@ def vm(vmm):
 @needs_root
 def test_registers_and_slots_are_those_that_the_vmm_set(vm):
     pid, words = vm
-    (parts, *_), samples = zip(*(kvm_vcpus(pid) for _ in range(3)), strict=True)
+    (parts, *_), samples = zip(*(guests.kvm_vcpus(pid) for _ in range(3)), strict=True)
     assert [(slot.gpa, slot.bytes, slot.hva) for slot in parts] == [
         (0, LOW, words["low"]), (HIGH, SIZE, words["high"]),
     ]  # fmt: skip
@@ -398,7 +394,7 @@ def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
 @needs_root
 @pytest.mark.parametrize("cr3", [(), (CR3,), (CR3 | 0x18,)])
 def test_a_dump_has_the_guests_tables(vm, tmp_path, cr3):
-    dump_vm(vm[0], tmp_path / "d", guest=not cr3, cr3=cr3)
+    guests.dump_vm(vm[0], tmp_path / "d", guest=not cr3, cr3=cr3)
     capture = open_capture(tmp_path / "d/cr3-1")
     assert capture.snapshot.facts["method"] == "kvm" and not capture.snapshot.guest.flags.any()
     # all 256 entries of the root's half lead to one table: the first is followed, the others are dropped
@@ -408,5 +404,5 @@ def test_a_dump_has_the_guests_tables(vm, tmp_path, cr3):
 
 @needs_root
 def test_a_root_that_is_no_memory_is_said(vm, tmp_path):
-    lines = dump_vm(vm[0], tmp_path / "d", cr3=[1 << 45])
+    lines = guests.dump_vm(vm[0], tmp_path / "d", cr3=[1 << 45])
     assert any("gone before it was read" in line for line in lines)

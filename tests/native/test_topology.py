@@ -16,21 +16,14 @@ from ptanalyze.capture.live.locate import native
 from ptanalyze.cli import run
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.snapshot import read_snapshot
+from ptanalyze_host import node_latency
 from ptanalyze_host.dump import dump_process
-from ptanalyze_host.node_latency import (
-    measure_cached,
-    measure_nodes,
-    measure_pages,
-    measure_walks,
-    usable_nodes,
-    walk_source,
-)
 
 # The pointer chase through a node's memory, and measure_nodes.
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 CPUS = sorted(os.sched_getaffinity(0))
-NODE = next(iter(usable_nodes()))
+NODE = next(iter(node_latency.usable_nodes()))
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +48,13 @@ def test_walks_take_longer_than_reads_that_the_tlb_holds(chaser):
 
 
 def test_near_and_far_walks_are_measured_and_cited(chaser):
-    found = measure_walks(mebibytes=4, bursts=3)
-    nodes = sorted(usable_nodes())
+    found = node_latency.measure_walks(mebibytes=4, bursts=3)
+    nodes = sorted(node_latency.usable_nodes())
     assert sorted(found) == [(a, b) for a in nodes for b in nodes] and min(found.values()) > 0
-    assert walk_source({(0, 0): 101.2}) == (
+    assert node_latency.walk_source({(0, 0): 101.2}) == (
         "measured, ns of a page walk: 101 to 101 over near leaf tables; one node: none over far ones"
     )
-    told = walk_source({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
+    told = node_latency.walk_source({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
     assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
 
 
@@ -69,9 +62,9 @@ def test_reads_with_small_and_with_huge_pages_are_timed_in_turn(chaser):
     found = chase(chaser, f"{CPUS[0]} {NODE} pages\n" * 2, "33", "3").stdout.splitlines()
     assert [line.split()[:2] for line in found] == [[str(CPUS[0]), str(NODE)]] * 2
     assert [len(line.split()) for line in found] == [3 + 2 * 3] * 2
-    pairs = measure_pages(mebibytes=32, turns=2)
+    pairs = node_latency.measure_pages(mebibytes=32, turns=2)
     assert (pairs > 0).all() and pairs.shape in ((10, 2), (0, 2))
-    assert (measure_cached(load_machine("epyc-genoa")) > 0) == bool(pairs.size)
+    assert (node_latency.measure_cached(load_machine("epyc-genoa")) > 0) == bool(pairs.size)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +89,8 @@ def test_what_cannot_be_used_is_named_in_one_line(chaser, text, why):
 
 
 def test_all_pairs_of_nodes_are_measured(chaser):
-    found = measure_nodes(mebibytes=16, bursts=5)
-    assert found.nodes == tuple(usable_nodes()) and np.isfinite(found.idle).all()
+    found = node_latency.measure_nodes(mebibytes=16, bursts=5)
+    assert found.nodes == tuple(node_latency.usable_nodes()) and np.isfinite(found.idle).all()
 
 
 # `ptanalyze survey` on this host: counts beside those of a dump, and of the kernel.

@@ -70,7 +70,7 @@ def test_a_capture_of_another_user_is_refused_in_our_words(copy, command, capsys
     def refused(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("ptanalyze.formats.record.read_inside", refused)
+    monkeypatch.setattr("ptanalyze.core.safe_files.read_inside", refused)
     assert run([command, *[str(capture)] * (1 + (command == "diff"))]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"ptanalyze: {capture}: ") and "Error" not in line

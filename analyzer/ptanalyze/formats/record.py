@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from ..core import safe_files
 from ..core.errors import CaptureError, UsageError
-from ..core.safe_files import (
-    PACKED,
-    Undecodable,
-    crc_of,
-    json_struct,
-    open_inside,
-    pieces,
-    plain_json,
-    read_inside,
-    unfinished_directory,
-)
 from .atomic import atomic_write, give_to_caller, may_write, says_where, sync
 from .text_output import csv_text, record
 
@@ -53,8 +43,8 @@ def decode_record(path: Path, text: bytes, kind: type[Record], form: str, versio
     CaptureError where the text is damaged, foreign or of another version.
     """
     try:
-        record = json_struct(text, kind, form)
-    except Undecodable as error:
+        record = safe_files.json_struct(text, kind, form)
+    except safe_files.Undecodable as error:
         raise error.of(path, CaptureError) from None
     if record.format != form:
         raise CaptureError(path, "format", record.format, f"expected {form}")
@@ -67,9 +57,9 @@ def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], for
     """The facts of a record as written; CaptureError where they do not fit the struct `kind`."""
     text = bytes(facts)
     try:
-        json_struct(text, kind, form)
-        plain: dict[str, Any] = plain_json(text, form)
-    except Undecodable as error:
+        safe_files.json_struct(text, kind, form)
+        plain: dict[str, Any] = safe_files.plain_json(text, form)
+    except safe_files.Undecodable as error:
         field = "facts" if error.field == "contents" else f"facts.{error.field}"
         raise CaptureError(path, field, error.value, error.why) from None
     return plain
@@ -142,7 +132,7 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     """
     out = Path(out)
     must_be_new(out)
-    with unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
+    with safe_files.unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
         yield inside
         for path in (*inside.rglob("*"), inside):
             sync(path)
@@ -166,7 +156,7 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
     """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
     directory = Path(directory)
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
-    names = [name.removesuffix(PACKED) for name in names if not name.startswith(".")]
+    names = [name.removesuffix(safe_files.PACKED) for name in names if not name.startswith(".")]
     files = {name: file_sum(directory / name) for name in names}
     blank = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance, crc32=0)
     manifest = msgspec.structs.replace(blank, crc32=manifest_crc(record_text(blank)))
@@ -181,15 +171,15 @@ def manifest_crc(text: bytes) -> int:
 
 def file_sum(path: Path) -> File:
     """Size in bytes and CRC-32 (zlib) of a regular file, read once in blocks; holes are not read."""
-    with open_inside(path) as file:
-        return File(os.fstat(file.fileno()).st_size, crc_of(file))
+    with safe_files.open_inside(path) as file:
+        return File(os.fstat(file.fileno()).st_size, safe_files.crc_of(file))
 
 
 def copy_private(source: BufferedReader, target: Path, most: int | None = None) -> None:
     """Copy an open file, or its first `most` bytes, to the new file `target` (0600); holes stay holes."""
     with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
         size = os.fstat(source.fileno()).st_size if most is None else most
-        for start, end in pieces(source.fileno(), size):
+        for start, end in safe_files.pieces(source.fileno(), size):
             file.seek(start)
             for at in range(start, end, BLOCK):
                 file.write(os.pread(source.fileno(), min(BLOCK, end - at), at))
@@ -200,7 +190,7 @@ def read_manifest(directory: str | PathLike[str]) -> Manifest:
     """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
-        text = read_inside(path)
+        text = safe_files.read_inside(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
@@ -235,9 +225,9 @@ def damaged_files(
 def damage(path: Path, sealed: File, contents: bool = True) -> str:
     """How a file is not as it was sealed, "" if it is. contents: whether they are compared too, by CRC-32."""
     try:
-        with open_inside(path) as file:
+        with safe_files.open_inside(path) as file:
             size = os.fstat(file.fileno()).st_size
-            crc = crc_of(file) if contents and size == sealed.bytes else sealed.crc32
+            crc = safe_files.crc_of(file) if contents and size == sealed.bytes else sealed.crc32
     except FileNotFoundError:
         return "missing"
     except CaptureError as error:  # not regular, or packed and damaged

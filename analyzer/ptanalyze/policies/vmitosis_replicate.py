@@ -20,16 +20,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..world.trees import GOLDEN, hashed
-from .contract import (
-    LAYERS_ACT,
-    NODES,
-    Policy,
-    Scenario,
-    node_numbers,
-    nodes_in_guest,
-    nodes_of,
-    replica_nodes,
-)
+from . import contract
 from .static_replicas import MISPLACED, NOWHERE, State, guest_part, host_part, nearest, replicas
 
 NAME = "vmitosis-replicate"
@@ -48,7 +39,7 @@ SEED = "which table pages are misplaced"
 
 class Params(Strict):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
-    nodes: Annotated[str, Meta(description=NODES)] = ""
+    nodes: Annotated[str, Meta(description=contract.NODES)] = ""
     mode: Annotated[Literal["nv", "no-p", "no-f"], Meta(description=MODE)] = "nv"
     groups: Annotated[str, Meta(description=GROUPS)] = ""
     misplaced: Annotated[float, Meta(ge=0, le=1, description=SHARE)] = 0.0
@@ -63,7 +54,7 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     return chosen
 
 
-def start_guest(scenario: Scenario, params: Params) -> State:
+def start_guest(scenario: contract.Scenario, params: Params) -> State:
     """State of the hooks; UsageError for parameters that the mode or the machine does not allow.
 
     A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served
@@ -73,7 +64,7 @@ def start_guest(scenario: Scenario, params: Params) -> State:
     if params.groups:
         copies, serve = grouped(params.groups, scenario.machine)
     else:
-        copies = replica_nodes(NAME, params.nodes, scenario.machine)
+        copies = contract.replica_nodes(NAME, params.nodes, scenario.machine)
         serve = nearest(copies, scenario.machine)
     state = replicas(scenario, copies, serve)
     if not params.misplaced:
@@ -90,8 +81,8 @@ def start_guest(scenario: Scenario, params: Params) -> State:
     return state._replace(turns=np.concatenate([serve, following[serve]]).astype(np.int16))
 
 
-def start_host(scenario: Scenario, params: Params) -> State:
-    copies = replica_nodes(NAME, params.nodes, scenario.machine)
+def start_host(scenario: contract.Scenario, params: Params) -> State:
+    copies = contract.replica_nodes(NAME, params.nodes, scenario.machine)
     return replicas(scenario, copies, nearest(copies, scenario.machine))
 
 
@@ -116,19 +107,21 @@ def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
     UsageError where a node is unknown, missing or in two groups.
     """
     setting, hint = f"policy {NAME}: groups = {text}", ", each to be in one group"
-    groups = [node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
+    groups = [contract.node_numbers(group.split("+"), machine, setting, hint) for group in text.split(",")]
     flat = [node for group in groups for node in group]
     for node in range(machine.nodes):
         if flat.count(node) != 1:
             why = "is in two" if node in flat else "is in no group"
-            raise UsageError(f"{setting}: '{node}' {why}; {nodes_of(machine)}{hint}")
+            raise UsageError(f"{setting}: '{node}' {why}; {contract.nodes_of(machine)}{hint}")
     serve = np.zeros(machine.nodes, np.int16)
     for group in groups:
         serve[group] = group[0]
     return [group[0] for group in groups], serve
 
 
-def guest_facts(state: State, scenario: Scenario, params: Params, pages: np.ndarray) -> dict[str, int]:
+def guest_facts(
+    state: State, scenario: contract.Scenario, params: Params, pages: np.ndarray
+) -> dict[str, int]:
     """Number of table pages with misplaced replicas."""
     if not params.misplaced:
         return {}
@@ -136,7 +129,7 @@ def guest_facts(state: State, scenario: Scenario, params: Params, pages: np.ndar
     return {"gpt_tables_misplaced": int(np.count_nonzero(away))}
 
 
-POLICY = Policy(
+POLICY = contract.Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
     guest_part(start_guest)._replace(facts=guest_facts),
@@ -144,6 +137,6 @@ POLICY = Policy(
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
-    scope=lambda params: LAYERS_ACT[params.layers],
-    extra_needs=lambda params: nodes_in_guest(params) if params.mode == "nv" else (),
+    scope=lambda params: contract.LAYERS_ACT[params.layers],
+    extra_needs=lambda params: contract.nodes_in_guest(params) if params.mode == "nv" else (),
 )
