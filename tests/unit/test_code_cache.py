@@ -124,8 +124,10 @@ def started(folder, arguments, environment):
     runpy.run_path("main.py", run_name="__main__")
 
 
-def test_the_next_process_does_not_compile(compiled):
+def test_the_next_process_does_not_compile_but_what_calls_that(compiled):
+    compiled.write("main", MAIN + "import numba\nassert numba.njit(lambda: loop(State(1), 5))() == 35\n")
     assert compiled.run() == (35, True)
+    compiled.write("main", MAIN)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,6 @@ def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
 
 
 UNSEEN = 0.05  # of further samples: more of them reach lines that none has
-BLOCK = 1 << 20  # walks that are looked at together
 HALF, ONE = np.uint64(32), np.uint64(1)
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
@@ -299,7 +298,7 @@ def _walked(scenario: Scenario) -> tuple[tuple[float, float], tuple[float, float
     machine, cpus = scenario.machine, np.bincount(scenario.placement.cpu_node)
     walks = np.zeros(len(scenario.space.regions.va) << SLOT_BITS, np.uint64)  # chosen << 32 | judged
     line = after = 0
-    for block in blocks(scenario.stream.page, BLOCK):
+    for block in blocks(scenario.stream.page):
         line += int(np.count_nonzero(block[1:] >> 3 == block[:-1] >> 3))
         after += int(np.count_nonzero(block[1:] == block[:-1] + 1))
         for half, one in enumerate((ONE << HALF, ONE)):

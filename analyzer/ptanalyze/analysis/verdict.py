@@ -51,7 +51,6 @@ from .setup import RESHAPED
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES, HUGE_BYTES = 4096, 2 << 20
-WALKS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
     rows, stream = scenario.history.rows, scenario.stream
     regions = len(rows.of_region)
     seen, touched = np.zeros((scenario.nodes, len(rows.leaf)), bool), np.zeros(scenario.nodes * regions, bool)
-    for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
+    for first, last in chunk_runs(stream.offset):
         page = stream.page[stream.offset[first] : stream.offset[last]]
         walks = np.diff(stream.offset[first : last + 1])
         of_node = np.repeat(node_of_chunk[first:last] * np.int64(regions), walks)

@@ -57,7 +57,8 @@ def replay_scenario(
     others   without a trace: Scenarios of processes captured with it, whose counts are added
     Without a calibration the capture's own is taken; where that tells nothing, a finding says why.
     """
-    known, trial, own = _complete(provenance), setup.calibration, captured.snapshot.trial
+    known = {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
+    trial, own = setup.calibration, captured.snapshot.trial
     if own is not None and trial is None:
         try:
             of_own = replace(setup, calibration=own)
@@ -137,10 +138,6 @@ def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> N
                 f"calibration {name}: {run:.2g} instructions per load or store counted, {traced:.2g} in the "
                 "trace: not the same program; count a run of the traced one, or leave --calibration out"
             )
-
-
-def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
-    return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
 
 
 def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:

@@ -95,11 +95,12 @@ set_option = click.option(
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:
     """Names of -p, each once: A,B as two, "all" as all that there are."""
-    from ..policies import policies
-
     split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
-    every = [name for part in split for name in (policies() if part == "all" else [part])]
-    return tuple(dict.fromkeys(every))
+    if "all" in split:
+        from ..policies import policies  # not before the capture is being unpacked: they import Numba
+
+        split = [name for part in split for name in (policies() if part == "all" else [part])]
+    return tuple(dict.fromkeys(split))
 
 
 def naming_policies(help: str) -> Callable[[C], C]:

@@ -14,7 +14,10 @@ import numpy as np
 # Read-only views of arrays, and cutting long arrays into batches.
 
 
-def chunk_runs(offset: np.ndarray, batch: int) -> list[tuple[int, int]]:
+AT_ONCE = 1 << 20  # walks that are looked at together
+
+
+def chunk_runs(offset: np.ndarray, batch: int = AT_ONCE) -> list[tuple[int, int]]:
     """[(first, last)]: runs of whole chunks with at least `batch` walks each, except the last run."""
     chunks, first, runs = len(offset) - 1, 0, []
     while first < chunks:
@@ -56,7 +59,7 @@ def give_back(*parts: np.ndarray) -> None:
             mapped.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
 
 
-def blocks(array: np.ndarray, size: int) -> Iterator[np.ndarray]:
+def blocks(array: np.ndarray, size: int = AT_ONCE) -> Iterator[np.ndarray]:
     """Iterate read-only views of at most `size` elements, in order; each is given back before the next."""
     for first in range(0, len(array), size):
         block = read_only(array[first : first + size])

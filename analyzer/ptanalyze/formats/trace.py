@@ -231,6 +231,7 @@ def holds(view: memoryview, at: int, length: int) -> bool:
 # Chunks of a trace.ptt to batches of touches, region ids instead of page numbers.
 
 LEARN_TOUCHES = 1 << 16
+FEW = 1 << 22  # touches: 36 MiB
 ANY_NUMBER = 1 << 62
 SALT = int.from_bytes(os.urandom(4), "big") >> 2  # another in each process: no writer of a trace knows it
 
@@ -264,6 +265,7 @@ class TraceDecoder:
         if len(over):
             raise self.damaged(int(over[0]), "more touches than bytes")
         self.checked = np.full(len(chunks), checked)
+        self.kept: dict[tuple[int, int], Touches] = {}
         self.known, self.most = 0, ANY_NUMBER  # regions that are numbered, that may be
         self.regions = np.empty(0, np.int64)
 
@@ -338,14 +340,19 @@ class TraceDecoder:
             at = last
 
     def _touches(self, run: slice, scratch: Scratch) -> Touches:
-        touches = int(self.touches[run].sum())
+        """Touches of chunks; of a small trace, which questions read again and again, they are kept."""
+        if kept := self.kept.get((run.start, run.stop)):
+            return kept
+        touches, few = int(self.touches[run].sum()), self.touches.sum() <= FEW
+        scratch = Scratch() if few else scratch
         page, write, count = scratch.empty(touches, page=np.uint32, write=np.bool_, count=np.uint32)
         self.check(run.start, run.stop)
         self.decode(run.start, run.stop, page, write, count)
         end = self.payload[run] + self.length[run]
         give_back(self.data[int(self.payload[run].min()) : int(end.max())])
         page.flags.writeable = write.flags.writeable = False
-        return Touches(run, page, write, count)
+        decoded = Touches(run, page, write, count)
+        return self.kept.setdefault((run.start, run.stop), decoded) if few else decoded
 
 
 class Index(NamedTuple):
@@ -490,7 +497,7 @@ KEPT = 256  # captures whose indexes are
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
-    """Trace of a capture's trace.ptt, by the Index in `cache`, where one is made otherwise.
+    """Trace of a capture's trace.ptt, by the Index in `cache`, where one is made otherwise, and old ones go.
 
     cache  directory for data derived from this capture, None: there is none
 
@@ -504,16 +511,10 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
     if cache:
         with contextlib.suppress(OSError):  # made again next time
             write_index(cache / INDEX, path, index)
-            _trim(cache.parent)
+            indexes = sorted(cache.parent.glob("[0-9a-f]" * 32), key=lambda place: place.stat().st_mtime)
+            for old in indexes[:-KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
     return trace_of(path, index, checked=True)
-
-
-def _trim(place: Path) -> None:
-    """Remove from a user's cache all but the newest indexes, and streams that older versions kept."""
-    contents = "[0-9a-f]" * 32  # Capture.identity
-    captures = sorted(place.glob(contents), key=lambda capture: capture.stat().st_mtime)
-    for old in (*captures[:-KEPT], *place.glob(f"{contents}/walks-*")):
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def write_index(out: Path, path: Path, index: Index) -> None:

@@ -26,12 +26,13 @@ import sys
 import tempfile
 import warnings
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from select import select
 from time import monotonic
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
+import llvmlite.binding as llvm
 import llvmlite.ir
 import numba
 import numpy as np
@@ -165,7 +166,8 @@ class CodeCache:
             rtsys.initialize(target)
         path = self.path(signature, target.codegen())
         if kept := path and load_code(path):
-            return CompileResult._rebuild(target, *kept)
+            linked = self.function.targetoptions.get("no_cpython_wrapper")
+            return CompileResult._rebuild(target, *kept) if linked else loaded(target, *kept)
         if path and sys.stderr.isatty():
             say(COMPILING)
         return None
@@ -178,6 +180,16 @@ class CodeCache:
             ours = tuple(one for one in environments if not one.globals["__name__"].startswith("numba."))
             with suppress(OSError):
                 save_code(path, (*code, ours))
+
+
+def loaded(target, library, function, *others):
+    """CompileResult of machine code; of LLVM code, most of the time, only where a caller is compiled."""
+    name, kind, (machine_code, whole) = library
+    target.codegen()._engine._defined_symbols.add(function.llvm_cpython_wrapper_name)
+    nothing = llvm.parse_assembly("").as_bitcode()
+    result = CompileResult._rebuild(target, (name, kind, (machine_code, nothing)), function, *others)
+    result.library._get_module_for_linking = cache(partial(llvm.parse_bitcode, whole))
+    return result
 
 
 @cache

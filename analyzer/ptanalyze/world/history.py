@@ -269,7 +269,7 @@ def _around(byte: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.nd
     return np.searchsorted(byte, start, side="right") - 1, np.searchsorted(byte, end)
 
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 1024
 UNKNOWN_VMA = 0  # id of what lies in no VMA that is known
 BELOW = np.append((np.uint64(1) << np.arange(64, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))  # bits
 

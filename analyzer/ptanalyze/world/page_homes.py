@@ -362,14 +362,13 @@ def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
     stream, placement = program.stream, program.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     offset = np.ascontiguousarray(stream.offset, np.int64)
-    for first, last in chunk_runs(offset, WALKS_AT_ONCE):
+    for first, last in chunk_runs(offset):
         page = read_only(stream.page[offset[first] : offset[last]])
         walks = page, offset[first : last + 1] - offset[first], chunk_node[first:last]
         first_touch(*walks, rows.of_region, program.space.regions.slot, node)
         give_back(page)
 
 
-WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
 PAGES_A_MB = 256
@@ -475,7 +474,7 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSt
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = MmSteps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
-    stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
+    stops = [last for _, last in chunk_runs(offset)] or [0]
     parts, done, given = [], False, 0
     while not done:
         if stops and state.clock[CHUNK] == state.clock[STOP]:

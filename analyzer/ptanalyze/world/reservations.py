@@ -227,9 +227,6 @@ def _users(space: AddressSpace) -> np.ndarray:
     return users
 
 
-BATCH = 1 << 20  # walks at a time
-
-
 @dataclass(frozen=True)
 class Reservations:
     """Outcome of the allocator.
@@ -264,7 +261,7 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     own, regions = guest_pages(program.space), program.space.regions
     region_base = np.where(regions.level == 1, own.base[regions.leaf], -1)
     row_base = own.base[past.rows.leaf]
-    for page in blocks(program.stream.page, BATCH):
+    for page in blocks(program.stream.page):
         kernels.mark_walked(page, region_base, own.now)
     for row in np.flatnonzero((row_base >= 0) & past.valid.any(axis=1)).tolist():
         now = own.now[row_base[row] : row_base[row] + 512]  # what was mapped before waits for no walk
@@ -272,7 +269,7 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     guest = _guest(own, shift, limit)
     kernels.fault_all(own.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
-    for page in blocks(program.stream.page, BATCH):
+    for page in blocks(program.stream.page):
         step = kernels.run(page, region_base, own.captured, first, past.steps, row_base, step, guest)
         first += len(page)
     counts = dict(zip(kernels.COUNTS, guest.count.tolist(), strict=True))

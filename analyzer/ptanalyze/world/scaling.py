@@ -261,7 +261,6 @@ def _named(snapshot: Snapshot, size: np.ndarray, asked: str) -> np.ndarray:
 # Pages as caches and TLBs see them: those of memory that does not grow on 1/N of its lines.
 
 LINE = 3  # bits of a slot within a line of 8 entries
-BLOCK = 1 << 20  # walks that are looked at together
 
 
 def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
@@ -282,7 +281,7 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
     row = np.full(len(regions.va), -1)
     row[small] = np.arange(len(small))
     used = np.zeros((len(small), 64), bool)
-    for block in blocks(touched.page, BLOCK):
+    for block in blocks(touched.page):
         of = row[block >> np.uint32(SLOT_BITS)]
         at = np.flatnonzero(of >= 0)
         used[of[at], (block[at] & 511) >> LINE] = True

@@ -59,9 +59,6 @@ def mapped_lines(tree: Tree, of: np.ndarray | None = None) -> int:
     return lines
 
 
-BLOCK = 1 << 20  # walks that are looked at together
-
-
 @dataclass(frozen=True)
 class Scenario(TracedProgram):
     """A TracedProgram, its memory manager's history, and the entries that walks read.
@@ -168,7 +165,7 @@ class Scenario(TracedProgram):
         if self.leaf_lines:
             return int(mapped_bytes(self.snapshot).sum()), self.leaf_lines
         reached = np.zeros(len(self.space.regions.va) << SLOT_BITS, bool)
-        for block in blocks(self.stream.page, BLOCK):
+        for block in blocks(self.stream.page):
             reached[block] = True
         lines = reached.reshape(-1, ENTRIES_PER_LINE).any(axis=1)
         return int(np.count_nonzero(reached)) << PAGE_SHIFT, int(np.count_nonzero(lines))
@@ -201,7 +198,7 @@ class Scenario(TracedProgram):
         gone = space.regions.leaf >= space.guest_tables + space.host_tables
         if not len(walks) or not gone.any() or "assumed" in self.snapshot.facts:
             return 0.0
-        return sum(int(gone[block >> SLOT_BITS].sum()) for block in blocks(walks, BLOCK)) / len(walks)
+        return sum(int(gone[block >> SLOT_BITS].sum()) for block in blocks(walks)) / len(walks)
 
     @property
     def first_touches_unseen(self) -> list[Finding]:

@@ -1,7 +1,7 @@
 """A capture on a machine before any event is examined: its address space, the walks of its trace, and the
 part of it whose steady state is asked for (--from, --to)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -20,7 +20,6 @@ from .tlb_filter import TlbFilter, far_tlb, joined_pages, missed_trace, near_tlb
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before what follows counts as work
 WORTH_SAYING = 0.05  # of the accesses, before and after
-BLOCK = 1 << 20  # walks that are looked at together
 
 
 def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
@@ -51,7 +50,7 @@ def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = No
     level = np.concatenate([regions.level, more])
     seen, huge = np.zeros(len(level) << SLOT_BITS, bool), (level > 1).any()
     counts, begin = np.zeros(len(stream.offset) - 1, np.int64), 0
-    for block in blocks(stream.page, BLOCK):
+    for block in blocks(stream.page):
         page = (block if joined is None else joined.of(block)).astype(np.int64)
         if huge:
             page = np.where(level[page >> SLOT_BITS] > 1, page >> SLOT_BITS << SLOT_BITS, page)
@@ -94,9 +93,6 @@ class Effort(NamedTuple):
     progress: Progress = None  # of the TLB filter
 
 
-DEFAULT_EFFORT = Effort()
-
-
 SYNTHETIC = "synth"  # in the tracer's name
 LEFT_OUT = "the trace is left out, as asked: with --weight walks it is taken"
 
@@ -118,7 +114,7 @@ class TracedProgram:
     trace: Trace
     machine: Machine
     placement: Placement
-    effort: Effort = DEFAULT_EFFORT
+    effort: Effort = field(default=Effort())
     moves: Moves = NOTHING_MOVES
     growth: Growth = AS_IT_IS
     origin: Self | None = None
