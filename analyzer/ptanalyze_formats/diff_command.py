@@ -52,6 +52,8 @@ def command(a: str, b: str, output: pt.options.Output) -> None:
         for capture in captures:
             if capture.manifest.provenance.get("redacted"):
                 yield pt.columns.Section(lines=[f"{capture.directory} is redacted: {REDACTED}"])
+        if max(len((one.vm if one.has_vm else one.snapshot).topology) for one in captures) == 1:
+            return  # all entries are local
         yield pt.columns.Section(lines=[""])
         then = f"{pt.errors.program()} classify {quote(b)}"
         yield pt.terminal.next_steps({"local and remote entries now": then})

@@ -166,7 +166,6 @@ def try_live(
 
     UsageError where its threads run on another node than `near`, or as of `relocate`.
     """
-    two_nodes(near, far)
     on = plan(pid, None).node
     if on != near:
         raise pt.UsageError(

@@ -152,7 +152,7 @@ def command(
       ptanalyze whatif app --calibration app.toml
     """
     from . import trial
-    from .far_tables import largest, try_live
+    from .far_tables import largest, try_live, two_nodes
 
     if (pid is None) == (not words):
         raise pt.UsageError("trial: give a command after --, or a process with -p PID")
@@ -188,6 +188,7 @@ def command(
             except pt.law.UnfitError as error:
                 say(f"{file}: not written: {error.why}")
         return
+    two_nodes(near, far)
     if pid is None or figure is None:
         raise pt.UsageError(
             "trial: near and far tables are those of a process that runs: give -p PID, and with --figure-of "

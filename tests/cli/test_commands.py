@@ -37,7 +37,7 @@ def test_the_bundled_capture_passes_every_check(pt, sample, monkeypatch):
     assert conclusion == f"usable: {len(every)} checks passed"
     assert all(one["name"].partition(": ")[2] in " ".join(checks.split()) for one in every)
     assert checks.count("  ok ") < len(every) / 2, "those of one subject stand together"
-    assert " ".join(following.split()) == f"Next what another placement gains ptanalyze advise {sample}"
+    assert " ".join(following.split()) == f"Next what would be faster ptanalyze advise {sample}"
 
 
 def test_walk_explains_a_mapped_and_an_unmapped_address(pt, sample):
@@ -292,6 +292,7 @@ def test_a_redacted_capture_is_named_and_others_are_not(pt, tmp_path):
     assert pt("redact", capture.directory, "-o", tmp_path / "red").code == 0
     said = pt("diff", capture.directory, tmp_path / "red").out
     assert f"{tmp_path / 'red'} is redacted: frames are renumbered there" in said
+    assert "ptanalyze classify" not in said + pt("info", capture.directory).out, "on one node all is local"
     assert "is redacted" not in pt("diff", capture.directory, capture.directory).out
 
 

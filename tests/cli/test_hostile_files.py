@@ -82,6 +82,7 @@ def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
     assert pt("policies", "-o", pipe).code == 0 and pipe.is_fifo()
     assert os.read(reader, 1 << 16).startswith(b"policy,")
     os.close(reader)
+    assert is_one_line(ran := pt("policies", "-o", pipe), 2) and "start the reader" in ran.err
 
 
 GIVEN = [

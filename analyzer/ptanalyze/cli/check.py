@@ -72,7 +72,7 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
         if exit_code(checks) != 1:
             whole = opened.has_snapshot or opened.has_trace
             yield Section(lines=[""])
-            further = {"what another placement gains": "advise"} if whole else {"what it holds": "info"}
+            further = {"what would be faster": "advise"} if whole else {"what it holds": "info"}
             yield steps(capture, further, opened)
 
     output.emit("check", table, lambda: [asdict(check) for check in checks], view)

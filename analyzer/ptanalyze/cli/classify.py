@@ -92,7 +92,7 @@ def command(
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
         yield from view(
-            found, by, steps(capture, {"what another placement gains": "advise", **finer}, opened), by_touch
+            found, by, steps(capture, {"what would be faster": "advise", **finer}, opened), by_touch
         )
 
     table = partial(classes_frame, [classes for classes, _ in found], opened.source)

@@ -36,7 +36,11 @@ def command(capture: str | None, output: Output) -> None:
     from ..core.columns import described, table_of
 
     opened = open_or_default(capture)
-    sections = describe(opened)
+    sections, further = describe(opened), {"is it usable?": "check"}
+    if opened.has_snapshot or opened.has_trace:
+        side = opened.vm if opened.has_vm else opened.snapshot if opened.has_snapshot else None
+        near = {} if side and len(side.topology) == 1 else {"local and remote walks": "classify"}
+        further = {**near, "what would be faster": "advise"}
 
     def table() -> DataFrame:
         rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
@@ -46,16 +50,9 @@ def command(capture: str | None, output: Output) -> None:
         "info",
         table,
         lambda: sections,
-        lambda: view(sections, steps(capture, following(opened), opened)),
+        lambda: view(sections, steps(capture, further, opened)),
         {"map": lambda: table_pages(opened)},
     )
-
-
-def following(opened: Capture) -> dict[str, str]:
-    """What a capture of this kind is for."""
-    if not (opened.has_snapshot or opened.has_trace):
-        return {"is it usable?": "check"}
-    return {"local and remote walks": "classify", "what another placement gains": "advise"}
 
 
 def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:

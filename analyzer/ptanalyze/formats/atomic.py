@@ -62,7 +62,12 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
     """
     path = Path(path)
     if given and _is_no_file(path):
-        with path.open(mode) as file:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:  # ENXIO of a pipe without a reader, which nobody waits for
+            raise UsageError(f"{path}: {error.strerror}; of a pipe, start the reader first") from None
+        os.set_blocking(fd, True)
+        with os.fdopen(fd, mode) as file:
             yield file
         return
     remove_unfinished(path.parent)
@@ -85,11 +90,7 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
 
 def _is_no_file(path: Path) -> bool:
     """Whether it is a device or pipe, such as /dev/stdout: written to, never replaced."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _new_file(path: Path) -> tuple[int, Path]:
