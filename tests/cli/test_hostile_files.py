@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import product
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_an_odd_file_of_derived_data_is_no_such_data(pt, capture, tmp_path, monk
     assert (again.code, again.out) == (whole.code, whole.out) and time.process_time() - began < 10
 
 
-def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
+def test_a_pipe_that_was_named_is_written_to_or_read(pt, tmp_path):
     pipe = tmp_path / "out.csv"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -83,24 +84,26 @@ def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
     assert os.read(reader, 1 << 16).startswith(b"policy,")
     os.close(reader)
     assert is_one_line(ran := pt("policies", "-o", pipe), 2) and "start the reader" in ran.err
+    os.mkfifo(pipe := tmp_path / "m.toml")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    pipe.write_bytes((bundled("models") / "machines/epyc-milan.toml").read_bytes())
+    assert pt("machines", pipe, "--json").code == 0
+    os.close(reader)
 
 
-GIVEN = [
-    ("calibrate", "--local", "{}"),
-    ("machines", "{}"),
-    ("import", "{}", "-o", "o"),
-    ("diff", "{}", "{}"),
-]
+MODELS = ["calibrate --local {}", "calibrate {}", "machines {}", "whatif -m {}", "whatif --calibration {}"]
+GIVEN = [*product([*MODELS, "import {} -o o", "diff {} {}"], ["/dev/zero", sys.executable, "hole"])]
 
 
-@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
-@pytest.mark.parametrize("what", ["/dev/zero", sys.executable, "hole"])
+@pytest.mark.parametrize(("given", "what"), [*GIVEN, *product(MODELS, ["pipe.toml", "loop.toml"])])
 def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given, what):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hole").write_bytes(b"")
     os.truncate(tmp_path / "hole", 1 << 40)
-    ran = pt(*(part.format(what) for part in given))
-    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    os.mkfifo("pipe.toml")
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    ran = pt(*given.format(what, what).split())
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code) and "did you mean loop" not in ran.err
     assert not (tmp_path / "o").exists()
 
 

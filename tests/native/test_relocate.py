@@ -353,9 +353,8 @@ def full_group(tmp_path_factory):
 def test_a_group_without_memory_for_tables_is_refused(pt, program, full_group):
     with target(program, "sleep", 8) as one:
         full_group(one.pid, 1 << 20)
-        assert (
-            is_one_line(done := pt("relocate", one.pid, "--yes"), 2) and "below its memory limit" in done.err
-        )
+        done = pt("relocate", one.pid, "--yes")
+        assert is_one_line(done, 2) and "below its memory limit" in done.err
         full_group(one.pid, 64 << 20)
         assert pt("relocate", one.pid, "--yes", "--max-pause", 50).code == 0
 

@@ -91,7 +91,6 @@ def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes(
 
 
 def series_of(*words):
-    """{metric: [labels]} of a file."""
     found = re.findall(r"^ptanalyze_(\w+)\{(.*)\} ", prometheus_text(*words), re.M)
     return {metric: [of for name, of in found if name == metric] for metric, _ in found}
 
@@ -169,9 +168,7 @@ def test_an_error_of_the_survey_names_what_was_typed_and_not_its_tool(monkeypatc
     ("name", "told"),
     [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "directory"), ("p.prom", "pipe"), ("null.prom", "device")],
 )
-def test_a_file_that_node_exporter_would_not_read_or_that_cannot_be_is_refused_at_once(
-    tmp_path, capsys, name, told
-):
+def test_a_file_that_node_exporter_would_not_read_is_refused_at_once(tmp_path, capsys, name, told):
     os.mkfifo(tmp_path / "p.prom")
     (tmp_path / "null.prom").symlink_to("/dev/null")
     assert run(["survey", "--prometheus", str(tmp_path / name)]) == 2

@@ -82,11 +82,14 @@ def single(name: str, output: Output) -> None:
 
     from ..core.columns import Section
     from ..core.machine import load_machine, model_file
+    from ..core.safe_files import read_given
 
     machine = load_machine(name)
 
     def table() -> DataFrame:
         raise click.UsageError(f"machine {name} is no table: --json, or the file as it is printed")
 
-    lines = model_file("machines", name).read_text("utf-8").splitlines()
-    output.emit("machine", table, lambda: msgspec.to_builtins(machine), lambda: [Section(lines=lines)])
+    def view() -> list[Section]:
+        return [Section(lines=read_given(model_file("machines", name)).decode().splitlines())]
+
+    output.emit("machine", table, lambda: msgspec.to_builtins(machine), view)

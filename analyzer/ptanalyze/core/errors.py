@@ -23,7 +23,7 @@ from typing import Final
 
 def meant(name: str, known: Iterable[str]) -> str:
     """ "did you mean mitosis? " where a known name is near, else ""."""
-    near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.65)
+    near = get_close_matches(name.lower(), [one for one in known if one != name], n=1, cutoff=0.65)
     return f"did you mean {near[0]}? " if near else ""
 
 

@@ -117,10 +117,13 @@ def read_given(path: str | PathLike[str], most: int = MANY) -> bytes:
     UsageError where it cannot be read, CaptureError for more than `most` bytes.
     """
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            os.set_blocking(file.fileno(), True)
             content = file.read(most + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}{_instead(Path(path))}") from None
+    if not content and Path(path).is_fifo():  # a writer that had come before us would be waited for
+        raise UsageError(f"{path}: a pipe that nobody writes to; start its writer first, or name a file")
     if len(content) > most:
         raise CaptureError(path, "bytes", f"over {most:,}", "more than such a file may have")
     return content

@@ -57,16 +57,8 @@ GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256
 def rehearse(dumper: Path) -> None:
     """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
     with temporary_directory() as place:
-        argv = [
-            str(dumper),
-            "process",
-            str(os.getpid()),
-            "--quiet",
-            "--retries",
-            "0",
-            "-o",
-            f"{place}/tables",
-        ]
+        how = ["--quiet", "--retries", "0", "-o", f"{place}/tables"]
+        argv = [str(dumper), "process", str(os.getpid()), *how]
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode in (0, 3):
         return
