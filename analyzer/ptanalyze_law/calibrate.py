@@ -13,18 +13,7 @@ from numpy.typing import ArrayLike
 
 import ptanalyze as pt
 
-from .assumed import (
-    LEAST_WAIT,
-    MANY,
-    THREADS_PER_CORE,
-    FittedPrior,
-    busy_cpus,
-    crowding,
-    exposed_prior,
-    prior_of,
-    shared_time,
-    threads_per_core,
-)
+from . import assumed
 from .calibration_file import check_pair
 from .closed_forms import exposed_share, most_sharing, sharing, waited_cycles, waiting_of
 
@@ -236,7 +225,7 @@ def waiting_shares(
     apart = noise / Z_90 * hypot(local.cycles, remote.cycles) / sqrt(2)
     if lost <= 1 or alone:
         within = apart / abs(remote.walk - local.walk)
-        walkers = pt.Interval(exposed.low / LEAST_WAIT, exposed.middle, exposed.high)
+        walkers = pt.Interval(exposed.low / assumed.LEAST_WAIT, exposed.middle, exposed.high)
         mean, line = weighed(lost, within, walkers), min(max(lost, exposed.low), exposed.high)
         return pt.Interval(min(line, mean), mean, max(line, mean)), pt.Interval.exactly(0.0)
     fewer, more = sorted((local, remote), key=lambda run: run.walk or 0.0)
@@ -311,7 +300,7 @@ def machine_name(machine: MachineName) -> str:
 
 def stretches(
     machine: MachineName,
-    common: FittedPrior,
+    common: assumed.FittedPrior,
     walk_per_cycle: float | None,
     many: bool = False,
 ) -> tuple[pt.Interval, pt.Interval, str]:
@@ -434,7 +423,7 @@ def calibrate_runs(
     walkers: float | None = None,
     threads: float | None = None,
     native: bool | None = None,
-    common: FittedPrior | None = None,
+    common: assumed.FittedPrior | None = None,
     name: str = "",
     sources: dict[str, str] | None = None,
 ) -> pt.law.Calibration:
@@ -456,10 +445,12 @@ def calibrate_runs(
             of = "native" if native else "of a virtual machine"
             raise pt.UsageError(f"placement {tables.name}: the run is {of}")
     walkers = PER_CORE if walkers is None else walkers
-    common = common or prior_of(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
+    common = common or assumed.prior_of(
+        TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE
+    )
     check_run("local", local, max(walkers, 1))
-    if threads is not None and not 1 <= threads <= THREADS_PER_CORE:
-        raise pt.UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
+    if threads is not None and not 1 <= threads <= assumed.THREADS_PER_CORE:
+        raise pt.UsageError(f"threads per core = {threads:g}: expected 1 to {assumed.THREADS_PER_CORE}")
     found_threads = _threads(local, machine, walkers, threads, base)
     busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
     if busy is not None and busy > MOST_CPUS:
@@ -541,11 +532,11 @@ class Threads:
 
 
 def _from_one(
-    local: pt.law.MeasuredRun, native: bool, threads: Threads, common: FittedPrior, rate: float | None
+    local: pt.law.MeasuredRun, native: bool, threads: Threads, common: assumed.FittedPrior, rate: float | None
 ) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     walkers, crowd = threads.walkers, threads.crowd
-    competing = pt.Interval.exactly(0.0) if threads.alone else shared_time(walkers, rate or 0.0)
+    competing = pt.Interval.exactly(0.0) if threads.alone else assumed.shared_time(walkers, rate or 0.0)
     if rate is None:
         part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
@@ -559,7 +550,7 @@ def _from_one(
         # a fitted k, and the counters have errata (HSD25, BDM69, BDM98), so the lower end stays.
         share = pt.Interval(share.low, local.from_memory, 1.0)
     return Found(
-        exposed_prior(rate, walkers),
+        assumed.exposed_prior(rate, walkers),
         competing,
         share,
         part,
@@ -654,12 +645,12 @@ def _threads(
 ) -> Threads:
     """Threads of the local run: as given, else from the CPUs that were busy."""
     model = pt.load_machine(machine_name(machine))
-    busy, cores = busy_cpus(local, model.ghz), None
+    busy, cores = assumed.busy_cpus(local, model.ghz), None
     # counters with fewer walkers are not those of the machine that is taken where none is named
     if busy is not None and (machine is not None or walkers >= PER_CORE):
         nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
-        cores = nodes * model.cpus_per_node / THREADS_PER_CORE
-    per_core = threads_per_core(busy, cores) if given is None else pt.Interval.exactly(given)
+        cores = nodes * model.cpus_per_node / assumed.THREADS_PER_CORE
+    per_core = assumed.threads_per_core(busy, cores) if given is None else pt.Interval.exactly(given)
     if local.cycles and local.walk and walkers >= 1:  # no walker is busy for longer than the run
         most = max(walkers * local.cycles / local.walk, 1.0)
         per_core = per_core.through(lambda each: min(each, most))
@@ -679,7 +670,7 @@ def _threads(
 def _crowd(busy: float | None, cores: float | None, per_core: pt.Interval) -> pt.Interval:
     if busy is None:
         return pt.Interval.exactly(1.0) if per_core.low > 1 else pt.Interval(0.0, 0.0, 1.0)
-    return pt.Interval.exactly(float(busy > MANY) if cores is None else crowding(busy, cores))
+    return pt.Interval.exactly(float(busy > assumed.MANY) if cores is None else assumed.crowding(busy, cores))
 
 
 def _why(
@@ -691,7 +682,7 @@ def _why(
     elif busy is None:
         missing = "cycles are" if local.seconds else "elapsed time is"
         why = f"1 or 2 threads per core: {missing} not known (--threads-per-core)"
-    elif busy <= MANY:
+    elif busy <= assumed.MANY:
         why = f"one thread: {busy:.3g} CPUs were busy"
     elif cores is None:
         why = f"{busy:.3g} CPUs were busy: on how many cores is not known (-m, --threads-per-core)"
@@ -701,7 +692,7 @@ def _why(
 
 
 def _part(
-    local: pt.law.MeasuredRun, native: bool, share: pt.Interval | None, common: FittedPrior
+    local: pt.law.MeasuredRun, native: bool, share: pt.Interval | None, common: assumed.FittedPrior
 ) -> pt.Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table's part exceeds its walk cycles."""
@@ -714,7 +705,7 @@ def _part(
     return common.gpt_part.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
-def _assumed(common: FittedPrior, crowd: float, share: pt.Interval, part: pt.Interval) -> list[str]:
+def _assumed(common: assumed.FittedPrior, crowd: float, share: pt.Interval, part: pt.Interval) -> list[str]:
     on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
         "e from walk cycles per cycle, as of page walkers that are busy independently of each other",

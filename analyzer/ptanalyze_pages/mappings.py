@@ -73,12 +73,12 @@ def huge_pages(
 
 
 def line_to_type(name: str, start: int, end: int, fits: bool, asked: bool) -> str:
-    """What gives a VMA alone huge pages, NO_LINE where none fits (`fits`) or the kernel gives none; asked:
-    whether the program asks for them there (madvise)."""
+    """What gives a VMA alone huge pages, NO_LINE where none fits (`fits`) or the kernel gives none; addresses
+    are those of the traced run alone. asked: whether the program asks for them there (madvise)."""
     if asked:
         return "nothing: the program asks already"
-    call = f"madvise((void *){start:#x}, {end - start:#x}, MADV_HUGEPAGE)"
-    malloc = pt.policies.availability("thp").line
+    call = f"madvise(its start, {end - start:#x}, MADV_HUGEPAGE) in the program"
+    malloc = pt.policies.availability("thp").line.replace("./app", "before its command")
     if not fits and not name.startswith("/"):
         return NO_LINE
     if name == "[heap]":

@@ -170,6 +170,8 @@ def command(
             say,
             pt.live.as_typed(),
         )
+        every = click.get_current_context().params.keys() - {"words", "limit", "pairs"}
+        asked = [*pt.replay_options.given(*every), *(["--", *words] if words else [])]
         with ExitStack() as stack:
             running = pid
             if pid is None and figure is None:
@@ -178,7 +180,7 @@ def command(
                 pid = pid or largest(trial.start(stack, words, warm_up or WARM_UP, how).pid)
                 words = words or tuple(pt.live.command_line(pid))
                 measured = trial.try_pages(pid, figure, how)
-        for line in lines_of(measured, running):
+        for line in lines_of(measured, running, asked):
             pt.options.echo(line)
         if file is not None:
             made = trial.record(measured, words)
@@ -235,8 +237,9 @@ def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
     return str(pt.columns.message("trial", "answer", gain=gain, what=what, of=of, numbers=numbers))
 
 
-def lines_of(done: Measured, pid: int | None = None) -> list[str]:
-    """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages."""
+def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
+    """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
+    words of the trial, but for its length."""
     from .trial import BUSY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
@@ -270,23 +273,25 @@ def lines_of(done: Measured, pid: int | None = None) -> list[str]:
             f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks, ", all turns"),
         ]
+    if again and not again[0] <= 1 <= again[2]:
+        lines.append("drift          the check at the end misses 1: ratios may be off by as much")
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
         lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
+    runs = 0 if rates["split"] else min(3 * count["huge"], 100)  # else four times as long
+    more = ["--pairs", str(runs)] if runs else ["--time", f"{max(60, 4 * done.seconds):.0f}s"]
+    longer = f"; next: {pt.errors.as_root()} trial {shlex.join([*more, *asked])}"
     if pid is not None and share >= pt.law.PageTrial.MOSTLY_HUGE:
         sizes = {"huge": share * done.resident, "memory": done.resident}
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
-    elif done.gain and pid is not None and count["huge"] < PAIRS:
-        _, given, figure = done.figure.partition("--figure-of ")
-        option = f" {given}{shlex.quote(figure)}" if given else ""
-        typed = f"-p {pid} --time {max(60, 4 * done.seconds):.0f}s{option}"
-        lines.append(f"no proposal    too few pairs; next: {pt.errors.as_root()} trial --pages {typed}")
+    elif done.gain and rates["split"] and count["huge"] < PAIRS:
+        lines.append(f"no proposal    too few pairs{longer}")
     elif done.gain and done.gain[0] > 1 and pid is not None:
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif done.gain and done.gain[0] <= 1 and not done.fixed_time:
         why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
         sentence = pt.columns.message("trial", why, gain=pt.Interval(*done.gain))
-        lines.append(f"no proposal    {sentence}")
+        lines.append(f"no proposal    {sentence}{longer if why == 'noisy' else ''}")
     return lines
 
 

@@ -707,13 +707,18 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     done.rates["huge"] = [ratio] * 6
     assert why in lines_of(done, 7)[-1]
     done.rates["huge"], done.rates["split"] = [ratio] * 2, [1.0] * 2
-    done.figure = "--figure-of cat a"
-    assert lines_of(done, 7)[-1].endswith("trial --pages -p 7 --time 60s --figure-of 'cat a'")
-    done.rates["split"] = [1.0] * 6
+    asked = ["--pages", "-p", "7", "--figure-of", "cat a"]
+    assert lines_of(done, 7, asked)[-1].endswith("trial --time 60s --pages -p 7 --figure-of 'cat a'")
+    done.rates["split"], done.rates["again"], done.seconds = [1.0] * 6, [1.0] * 3, 30.0
     done.rates["huge"] = [1.2, 0.9] * 3
-    assert "--time" in lines_of(done, 7)[-1]
+    said = lines_of(done, 7, asked)
+    assert said[-1].endswith("trial --time 120s --pages -p 7 --figure-of 'cat a'") and "drift" not in str(
+        said
+    )
+    done.rates["again"] = [1.1] * 3
+    assert any(line.startswith("drift ") for line in lines_of(done, 7, asked))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
-    assert "--pairs" in lines_of(done)[-1]
+    assert lines_of(done, None, ["--pages", "--", "./app"])[-1].endswith("trial --pairs 18 --pages -- ./app")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from ptanalyze.analysis.verdict import (
     workload,
 )
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.core.columns import message, messages
+from ptanalyze.core.columns import MEASURED, message, messages, noted
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -212,6 +212,10 @@ def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
     gaining, *_ = view([linux, replace(thp, speedup=Interval(1.1, 1.2, 1.3))])
     unsure, *_ = view([linux, replace(thp, speedup=Interval(0.9, 1.2, 1.3))])
     assert gaining.lines[0].endswith(as_sentence(why)) and not unsure.lines[0].endswith(as_sentence(why))
+    about = dict.fromkeys(("figure", "date", "kernel", "cpu"), "x") | {"gain": Interval(1.1, 1.2, 1.3)}
+    measured = replace(thp, speedup=about["gain"], findings=(noted(MEASURED, nodes=1, pairs=3, **about),))
+    assert because(linux, measured).code == "walks", "the figure has no page faults"
+    assert not next(view([linux, measured])).lines[0].endswith(as_sentence(why))
 
 
 def test_a_gain_by_fewer_walks_alone_says_nothing_about_the_kernel():

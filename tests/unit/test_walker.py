@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import strategies
 from naive.walker import SetAssoc, Sliced, Walker, caches_missed
 from ptanalyze.core.machine import Cache
 from ptanalyze.core.trace import Event, WalkStream
@@ -15,18 +16,6 @@ from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import NATIVE, NESTED, cache_pass, ways_of_tables
 from ptanalyze.world.mm_events import invalidations
-from strategies import (
-    Page,
-    build_snapshot,
-    build_trace,
-    build_tree,
-    frames_on,
-    guest_frames,
-    place,
-    small_machine,
-    snapshots,
-    traces,
-)
 
 GIB, KIB4 = 1 << 30, 1 << 12
 LLC_LINES = st.sampled_from([12, 40, 100])  # in 1, 2 and 6 sets
@@ -43,8 +32,8 @@ def every_touch_walks(trace):
 
 def passes(snapshot, trace, machine=None, cpus=2, **options):
     """(space, [(chunks, Reads)]) of a trace in which every touch misses the TLB."""
-    machine = machine or small_machine()
-    space, placement = address_space(snapshot, trace.regions), place(trace, cpus, machine.nodes)
+    machine = machine or strategies.small_machine()
+    space, placement = address_space(snapshot, trace.regions), strategies.place(trace, cpus, machine.nodes)
     stream = every_touch_walks(trace)
     return space, list(cache_pass(space, placement, machine, stream, events=trace.events, **options))
 
@@ -58,9 +47,9 @@ def bits(mask):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_walk_reads_what_the_naive_walker_reads(data):
-    snapshot = data.draw(snapshots())
-    trace = data.draw(traces(snapshot))
-    machine = small_machine(nested=data.draw(st.booleans()), cache_lines=(4, data.draw(LLC_LINES)))
+    snapshot = data.draw(strategies.snapshots())
+    trace = data.draw(strategies.traces(snapshot))
+    machine = strategies.small_machine(nested=data.draw(st.booleans()), cache_lines=(4, data.draw(LLC_LINES)))
     llc = msgspec.structs.replace(machine.llc, share=0.5, shares=data.draw(SHARES))
     machine = msgspec.structs.replace(machine, llc=llc)
     batch, threads = data.draw(st.sampled_from([1, 5, 1000])), data.draw(st.integers(1, 3))
@@ -76,8 +65,10 @@ def test_walks_of_several_pieces_with_flushes_between_them_read_what_the_naive_w
     rng, mapped = np.random.default_rng(4), [(GIB * (k + 1), 5 + k) for k in range(6)]
     touched = GIB * rng.integers(1, 7, (4, 700)) + KIB4 * rng.integers(0, 512, (4, 700))
     events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in (1, 3)]
-    trace = build_trace([(k % 2, addresses) for k, addresses in enumerate(touched.tolist())], events)
-    assert_as_naive(build_snapshot(mapped, host), trace, small_machine(), 1000, threads)
+    trace = strategies.build_trace(
+        [(k % 2, addresses) for k, addresses in enumerate(touched.tolist())], events
+    )
+    assert_as_naive(strategies.build_snapshot(mapped, host), trace, strategies.small_machine(), 1000, threads)
 
 
 def assert_as_naive(snapshot, trace, machine, batch, threads=1):
@@ -88,7 +79,7 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
         *range(space.guest_tables + space.host_tables, len(space.tables.level)),
     ]:
         ids[int(space.tables.level[k]), int(space.tables.base[k])] = k
-    placement = place(trace, 2, 2)
+    placement = strategies.place(trace, 2, 2)
     naive = Walker(snapshot, ids, machine, placement.cpu_node.tolist())
     flushes = set(invalidations(trace.events)["chunk"].tolist())
     walks = iter(
@@ -115,14 +106,14 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
 
 
 def cold(snapshot, address):
-    _, ((_, reads),) = passes(snapshot, build_trace([(0, [address])]))
+    _, ((_, reads),) = passes(snapshot, strategies.build_trace([(0, [address])]))
     return bits(reads.read[0])
 
 
 @pytest.mark.twin
 @pytest.mark.parametrize(("levels", "reads"), [(4, 4), (5, 5)])
 def test_a_cold_native_walk_reads_one_entry_a_level(levels, reads):
-    got = cold(build_snapshot([(GIB, 5)], levels=levels), GIB)
+    got = cold(strategies.build_snapshot([(GIB, 5)], levels=levels), GIB)
     assert got == {8 * g for g in range(1, reads + 1)}
 
 
@@ -131,13 +122,13 @@ def test_a_cold_native_walk_reads_one_entry_a_level(levels, reads):
 def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest, host, reads):
     """Frames lie 512 GiB apart, so that no nested walk leaves an entry that helps the next."""
     apart = 1 << 27
-    tree = build_tree([(GIB, 9 * apart)], (k * apart for k in range(9)), levels=guest)
-    frames = [Page(at, at >> 12) for at, _ in guest_frames(tree)]
-    nested = build_tree(frames, frames_on([0], 1 << 22), levels=host, encoding="ept")
-    snapshot = replace(build_snapshot([(GIB, 5)]), guest=tree, host=nested)
-    machine = small_machine(nested=False)
+    tree = strategies.build_tree([(GIB, 9 * apart)], (k * apart for k in range(9)), levels=guest)
+    frames = [strategies.Page(at, at >> 12) for at, _ in strategies.guest_frames(tree)]
+    nested = strategies.build_tree(frames, strategies.frames_on([0], 1 << 22), levels=host, encoding="ept")
+    snapshot = replace(strategies.build_snapshot([(GIB, 5)]), guest=tree, host=nested)
+    machine = strategies.small_machine(nested=False)
     caches = msgspec.structs.replace(machine.walk_caches, pml5e=None)
-    trace = build_trace([(0, [GIB])])
+    trace = strategies.build_trace([(0, [GIB])])
     _, ((_, got),) = passes(snapshot, trace, msgspec.structs.replace(machine, walk_caches=caches))
     host_bits = {8 * g + h for g in range(guest + 1) for h in range(1, host + 1)}
     assert (
@@ -149,7 +140,7 @@ def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest,
 @pytest.mark.twin
 @pytest.mark.parametrize(("level", "reads"), [(1, 4), (2, 3), (3, 2)])
 def test_a_huge_leaf_ends_a_walk_early(level, reads):
-    assert len(cold(build_snapshot([(GIB, 1 << 18, level)]), GIB + KIB4)) == reads
+    assert len(cold(strategies.build_snapshot([(GIB, 1 << 18, level)]), GIB + KIB4)) == reads
 
 
 @pytest.mark.twin
@@ -199,10 +190,10 @@ def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_fil
 @pytest.mark.parametrize(("host", "ways"), [(None, 5), ([], 8)])  # of 16: 2 of 7 lines, 5 of 10
 def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
     rng, mapped = np.random.default_rng(5), [(GIB * k, 5 + k) for k in range(1, 60)]
-    trace = build_trace([(0, (GIB * rng.integers(1, 60, 3000)).tolist())])
-    snapshot, small = build_snapshot(mapped, host), small_machine(nested=False)
+    trace = strategies.build_trace([(0, (GIB * rng.integers(1, 60, 3000)).tolist())])
+    snapshot, small = strategies.build_snapshot(mapped, host), strategies.small_machine(nested=False)
     stream = replace(every_touch_walks(trace), hits=np.array([[7, 4 * 3000, 3000]]))
-    space, placement = address_space(snapshot, trace.regions), place(trace, 2, small.nodes)
+    space, placement = address_space(snapshot, trace.regions), strategies.place(trace, 2, small.nodes)
     found = []
     for own, share in ((16, 0.5), (ways, 1.0)):
         l2 = Cache(bytes=64 * own, ways=own, share=share, cycles=14.0)
@@ -214,6 +205,6 @@ def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
 
 
 def test_a_batch_never_splits_a_chunk():
-    trace = build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
-    _, batches = passes(build_snapshot([(GIB, 5)]), trace, batch=3)
+    trace = strategies.build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
+    _, batches = passes(strategies.build_snapshot([(GIB, 5)]), trace, batch=3)
     assert [(c.start, c.stop, len(r.page)) for c, r in batches] == [(0, 1, 5), (1, 4, 3)]

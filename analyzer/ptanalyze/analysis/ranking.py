@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from ..core.columns import CACHED, Column, Message, message
+from ..core.columns import CACHED, MEASURED, Column, Message, message
 from ..core.errors import UsageError, parse_size, size_as_read
 from ..core.interval import as_read, differs
 from ..cost.result import Result
@@ -166,9 +166,12 @@ def because(base: Result, result: Result) -> Message:
 
 
 def fewer_faults(base: Result, result: Result) -> Message | None:
-    """Message that much of what a policy saves is work of the kernel, page faults; None where it is not."""
+    """Message that much of what a policy saves is work of the kernel, page faults; None where it is not, and
+    of a gain that was measured, after its memory was there."""
     share = by_the_kernel(base, result)
     if share < MATTERS or result.count("faults") >= base.count("faults"):
+        return None
+    if (tried := result.finding(MEASURED)) and tried.numbers["gain"] == result.speedup:
         return None
     return message("why", "kernel", share=share, was=base.count("faults"), now=result.count("faults"))
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .errors import plural
+
 # Read-only views of arrays, and cutting long arrays into batches.
 
 
@@ -217,6 +219,10 @@ class Trace:
     batches: Callable[[int], Iterator[Touches]]
     facts: dict[str, Any]
     again: "Callable[[int], Trace] | None" = None
+
+    def __repr__(self) -> str:
+        of = plural(len(self.threads), "thread")
+        return f"Trace({self.accesses:,} accesses of {of}, {plural(len(self.events), 'event')})"
 
     @property
     def sampled_walks(self) -> bool:

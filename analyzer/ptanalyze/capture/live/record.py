@@ -25,26 +25,9 @@ from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import read_trace
 from ...world.mm_events import merged
 from ..check import Covered, program_maps
+from . import supervise
 from .locate import native
 from .process import huge_pages
-from .supervise import (
-    Children,
-    Recording,
-    RssPeak,
-    Tracee,
-    Watch,
-    account,
-    end,
-    keep_tables,
-    leave_room,
-    listening,
-    must_read,
-    native_time,
-    readable,
-    room,
-    start,
-    supervise,
-)
 from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
@@ -89,7 +72,7 @@ def facts_of_trace(directory: Path, trace: Trace, seconds: float | None = None) 
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)
     if seconds and trace.chunks["instructions"].any():
-        record["facts"]["native"] = native_time(seconds, trace)
+        record["facts"]["native"] = supervise.native_time(seconds, trace)
     with atomic_write(path, "w") as file:
         json.dump(record, file, indent=1)
 
@@ -163,10 +146,10 @@ def record(
     dump_at: str | None = None,
     end_after: bool = False,
     seconds: float | None = None,
-    watch: Watch | None = None,
-    sealing: Watch | None = None,
+    watch: supervise.Watch | None = None,
+    sealing: supervise.Watch | None = None,
     measure: Callable[[Path], None] | None = None,
-) -> Recording:
+) -> supervise.Recording:
     """Run `command` under `tracer` ("qemu", "pin") and make the capture directory `out`: a Recording.
 
     dump     False: only the trace, no page tables and no root
@@ -184,7 +167,7 @@ def record(
     without page tables or trial, or the trace ended early; the message says which.
     """
     words = [str(word) for word in command]
-    program, runs_as = find_program(words), account(user) if user else None
+    program, runs_as = find_program(words), supervise.account(user) if user else None
     how = options or Options()
     dump_at = dump_at or ("end" if how.marked else "peak")
     if end_after and not how.ends_once:
@@ -196,10 +179,10 @@ def record(
     dumper = native("ptdump") if dump else None
     if dumper:
         rehearse(dumper)
-    must_read(runs_as, [program, *tools(tracer)])
+    supervise.must_read(runs_as, [program, *tools(tracer)])
     with new_capture(out) as directory:
         must_have_room(directory)
-        recording = Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
+        recording = supervise.Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
         if measure:
             try:
                 measure(directory / PAGES)
@@ -210,31 +193,31 @@ def record(
                 recording.problems.append(f"recorded, with {said}")
             with suppress(OSError):  # a file that it reads its input from; a terminal, or a pipe
                 os.lseek(0, 0, os.SEEK_SET)
-        trace = room(directory, runs_as) / TRACE
-        with listening(runs_as) as listener:
+        trace = supervise.room(directory, runs_as) / TRACE
+        with supervise.listening(runs_as) as listener:
             place: list[tuple[str, object]] = [
                 ("out", trace.resolve()),
-                ("command", shlex.join(map(readable, words))[:NOTED]),
+                ("command", shlex.join(map(supervise.readable, words))[:NOTED]),
             ]
             if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", PATIENCE)]
             started = time.time()
-            process = start(TRACERS[tracer](program, words, place + pairs), runs_as)
-            peak = RssPeak(process.pid) if dump and dump_at == "peak" else None
-            children = Children(trace.parent) if how.follow_fork else None
+            process = supervise.start(TRACERS[tracer](program, words, place + pairs), runs_as)
+            peak = supervise.RssPeak(process.pid) if dump and dump_at == "peak" else None
+            children = supervise.Children(trace.parent) if how.follow_fork else None
             seen = recording, trace.parent, peak, watch, children, end_after
-            run = Tracee(process, listener, dumper, directory, *seen)
+            run = supervise.Tracee(process, listener, dumper, directory, *seen)
             try:
-                supervise(run)
+                supervise.supervise(run)
             finally:
-                end(process)
+                supervise.end(process)
         recording.exit_status = process.returncode
         if sealing:
             sealing(run.trace_size())
         wait_for_writers(trace.parent)
-        leave_room(directory, runs_as)
-        keep_tables(directory, recording)
-        shown = [readable(word) for word in words]
+        supervise.leave_room(directory, runs_as)
+        supervise.keep_tables(directory, recording)
+        shown = [supervise.readable(word) for word in words]
         followed = seal_children(directory, shown, recording.interrupted)
         finish(directory, recording, shown, tracer, started, followed, seconds)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
@@ -255,7 +238,7 @@ def wait_for_writers(directory: Path) -> None:
 
 def finish(
     directory: Path,
-    recording: Recording,
+    recording: supervise.Recording,
     command: list[str],
     tracer: str,
     started: float,
@@ -306,7 +289,7 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
     A trace that cannot be read, of a child that was killed at its start, stays where it is.
     """
     sealed = []
-    for pid, path in Children(directory).files().items():
+    for pid, path in supervise.Children(directory).files().items():
         place = directory / f"pid-{pid}"
         try:
             trace = read_trace(path)
@@ -323,7 +306,7 @@ def seal_children(directory: Path, command: list[str], interrupted: bool) -> lis
     return sealed
 
 
-def ending(recording: Recording) -> str:
+def ending(recording: supervise.Recording) -> str:
     status = recording.exit_status
     if status >= 0:
         return f"it ended with exit status {status}"
@@ -331,7 +314,7 @@ def ending(recording: Recording) -> str:
     return f"it was killed by {names.get(-status, f'signal {-status}')}"
 
 
-def likely(recording: Recording, tracer: str) -> str:
+def likely(recording: supervise.Recording, tracer: str) -> str:
     """In brackets, what a death by signal most likely comes from under that tracer; "" unknown."""
     why = LIKELY.get((tracer, -recording.exit_status))
     return f" ({why})" if why else ""
