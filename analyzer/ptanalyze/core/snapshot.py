@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UNKNOWN_NODE, plural
+from .errors import UNKNOWN_NODE
 from .footprint import Footprint
 
 # How often pages are walked for, estimated from samples of accessed bits.
@@ -239,10 +239,6 @@ class Snapshot:
     facts: dict[str, Any] = field(default_factory=dict)  # of the dumper: quiescence, completeness, retries
     heat: Heat | None = None  # of the guest's pages
     trial: Any = None  # of page sizes, taken with it: a cost.law.PageTrial
-
-    def __repr__(self) -> str:
-        tables = ", ".join(f"{len(tree):,} tables of the {name}" for name, tree in self.trees.items())
-        return f"Snapshot({tables}, {plural(len(self.vmas), 'VMA')}, {plural(len(self.topology), 'node')})"
 
     @property
     def native(self) -> bool:

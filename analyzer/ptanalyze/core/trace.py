@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import plural
-
 # Read-only views of arrays, and cutting long arrays into batches.
 
 
@@ -221,8 +219,9 @@ class Trace:
     again: "Callable[[int], Trace] | None" = None
 
     def __repr__(self) -> str:
-        of = plural(len(self.threads), "thread")
-        return f"Trace({self.accesses:,} accesses of {of}, {plural(len(self.events), 'event')})"
+        return (
+            f"Trace({self.accesses:,} accesses, threads: {len(self.threads)}, events: {len(self.events):,})"
+        )
 
     @property
     def sampled_walks(self) -> bool:
