@@ -295,7 +295,8 @@ def machine_needed(capture: Capture) -> list[str]:
     has not, or without CPUs; [] where it has, or no machine has."""
     if not (capture.has_trace and capture.has_snapshot):
         return []
-    from ..core.machine import Machine, load_machine, with_node
+    from ..core.machine import Machine, load_machine
+    from ..world.thread_placement import with_node
 
     of_cpu, cpus = capture.snapshot.topology.node_of_cpu(), {*capture.trace.chunks["cpu"].tolist()}
     node = max((int(of_cpu[cpu]) for cpu in cpus if 0 <= cpu < len(of_cpu)), default=0)

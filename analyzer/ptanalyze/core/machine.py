@@ -296,12 +296,6 @@ def machine_names() -> list[str]:
     return sorted(path.stem for path in (bundled("models") / "machines").glob("*.toml"))
 
 
-def with_node(node: int) -> Machine | None:
-    """The smallest Machine of the package that has CPUs on the node of this number; None: none has."""
-    having = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
-    return min(having, key=lambda each: each.nodes, default=None)
-
-
 def model_file(kind: str, name: str | PathLike[str]) -> Path:
     """The file of a bundled model, of "machines" or "costs", or the TOML file that the name is."""
     path = Path(name)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
-from ..core.machine import Machine, with_node
+from ..core.machine import Machine, load_machine, machine_names
 from ..core.snapshot import Topology
 from ..core.trace import ONE_THREAD, Event, Placement, Trace
 from .mm_events import chunk_at
@@ -177,6 +177,12 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
     every = np.full(threads, given[0])
     every[running] = given
     return every, how
+
+
+def with_node(node: int) -> Machine | None:
+    """The smallest Machine of the package that has CPUs on the node of this number; None: none has."""
+    having = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
+    return min(having, key=lambda each: each.nodes, default=None)
 
 
 def _with_cpus(option: str, node: int, machine: Machine) -> int:
