@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import fcntl
-import json
 import math
 import mmap
 import os
@@ -14,12 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 
 import ptanalyze as pt
-from ptanalyze_host.dump import alive
+from ptanalyze_host.dump import alive, descendants
 from ptanalyze_host.relocate import spare
 
 PAGE, HUGE, SLOTS = 4096, 2 << 20, 512
@@ -259,10 +259,12 @@ class Blocks:
         return np.array(kept, np.int64)
 
     def split(self, chosen: np.ndarray) -> None:
-        """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it."""
-        for address in self.address[chosen[self.huge()[chosen]]].tolist():
-            why = self.advise(address + PAGE, PAGE, MADV_COLD)
-            self.refused += Counter([why] if why else ())
+        """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it, or later."""
+        for pause in (0.0, 0.01, 0.1):
+            if len(left := self.address[chosen[self.huge()[chosen]]]):
+                time.sleep(pause)
+            for address in left.tolist():
+                self.advise(address + PAGE, PAGE, MADV_COLD)
         self.refill(chosen)
 
     def refill(self, chosen: np.ndarray) -> None:
@@ -289,7 +291,9 @@ class Blocks:
     def restore(self) -> int:
         """Huge is what was huge, small what was small; how many blocks are not so after all."""
         self.split(np.flatnonzero(~self.was_huge))
-        self.collapse(np.flatnonzero(self.was_huge & ~self.huge()))
+        lost = np.flatnonzero(self.was_huge & ~self.huge())
+        self.refill(lost)  # of zeros alone, none would be left to collapse
+        self.collapse(lost)
         return self.changed()
 
     def changed(self) -> int:
@@ -343,43 +347,66 @@ def must_be_root() -> None:
 # As found: in a file, for after a kill -9, and at the end of a block of code.
 
 
-def record_of(blocks: Blocks) -> Path | None:
-    """Where it is written how a process was found; None if it is not, of this very process."""
-    path = pt.live.RECORDS / f"{blocks.pid}.json"
-    with suppress(OSError, ValueError, KeyError):
-        if json.loads(path.read_text())["started"] == blocks.started:
-            return path
-    return None
+class Found(msgspec.Struct):
+    """How blocks were found, `since` ticks after the boot. blocks, huge: addresses; filled: bits, in hex."""
+
+    started: str
+    since: int
+    blocks: list[int]
+    huge: list[int]
+    filled: dict[int, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]]
+
+    def write(self, path: Path) -> Path:
+        with pt.formats.atomic_write(path) as file:
+            file.write(msgspec.json.encode(self))
+        return path
+
+
+def path_of(blocks: Blocks) -> Path:
+    return pt.live.RECORDS / f"{blocks.pid}.json"
+
+
+def record_of(blocks: Blocks) -> Found | None:
+    """How this very process was found; None if that is not written."""
+    if not path_of(blocks).exists():
+        return None
+    try:
+        found = pt.safe_files.json_struct(path_of(blocks).read_bytes(), Found)
+    except pt.safe_files.Undecodable as error:
+        why = f"{error.why}; remove the file, and the pages of PID {blocks.pid} stay as they are"
+        raise pt.errors.InputError(path_of(blocks), error.field, error.value, why) from None
+    return found if found.started == blocks.started else None
 
 
 def write_found(blocks: Blocks) -> Path | None:
     """The record of how it was found; None where an older one is there, which is kept."""
     if record_of(blocks):
         return None
-    path = pt.live.RECORDS / f"{blocks.pid}.json"
-    with pt.formats.atomic_write(path, "w") as file:
-        filled = {
-            int(blocks.address[i]): blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)
-        }
-        huge = blocks.address[blocks.was_huge].tolist()
-        every = blocks.address.tolist()
-        json.dump({"started": blocks.started, "blocks": every, "huge": huge, "filled": filled}, file)
-    return path
+    since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    every, huge = blocks.address.tolist(), blocks.address[blocks.was_huge].tolist()
+    filled = {every[i]: blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)}
+    return Found(blocks.started, since, every, huge, filled).write(path_of(blocks))
 
 
-def undo(blocks: Blocks) -> int:
-    """How many blocks of the record are not as it says after all; UsageError without one."""
-    path = record_of(blocks)
-    if path is None:
+def undo(blocks: Blocks) -> dict[int, int]:
+    """{PID: blocks not as found after all} of it and of children forked since, who get a record each."""
+    if not (found := record_of(blocks)):
         raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
-    found = json.loads(path.read_text())
-    ours = np.isin(blocks.address, found.get("blocks", blocks.address))
+    ours = np.isin(blocks.address, found.blocks)
     blocks.address, blocks.holes = blocks.address[ours], blocks.holes[ours]
-    blocks.was_huge = np.isin(blocks.address, found["huge"])
-    bits = [bytes.fromhex(found.get("filled", {}).get(str(at), "ff" * 64)) for at in blocks.address.tolist()]
+    blocks.was_huge = np.isin(blocks.address, found.huge)
+    bits = [bytes.fromhex(found.filled.get(at, "ff" * 64)) for at in blocks.address.tolist()]
     blocks.filled = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, SLOTS // 8)
-    if not (wrong := blocks.restore()):
-        path.unlink()
+    wrong = {blocks.pid: blocks.restore()}
+    for child in descendants(blocks.pid):
+        with suppress(pt.errors.PtanalyzeError), ExitStack() as stack:
+            theirs = Blocks(stack, child, 0)
+            huge = {*theirs.address[theirs.was_huge].tolist()} & {*found.blocks} - {*found.huge}
+            if huge and int(theirs.started) >= found.since and not record_of(theirs):
+                msgspec.structs.replace(found, started=theirs.started).write(path_of(theirs))
+                wrong[child] = len(huge)
+    if not wrong[blocks.pid]:
+        path_of(blocks).unlink()
     return wrong
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -157,8 +158,14 @@ def test_pages_of_zeros_are_pages_of_their_own_after_a_split():
             pages.collapse(pages.all())
             pages.filled[:] = 0  # killed before it gave them back
             pages.split(pages.all())
-        assert run(["hugepages", str(process.pid), "--undo"]) == 0
-        assert abs(rss(process.pid) - before) < 1 << 18
+            found = blocks.record_of(pages)
+            for huge in (found.huge, found.blocks):
+                msgspec.structs.replace(found, huge=huge).write(blocks.path_of(pages))
+                with pages_of(process.pid, 0) as again:
+                    assert not blocks.undo(again)[process.pid] and sum(again.huge()) == len(huge)
+                assert abs(rss(process.pid) - before) < 1 << 18
+                pages.filled[:] = 0
+                pages.split(pages.all())
         process.communicate(b"\n")
 
 
@@ -314,7 +321,11 @@ def test_command_undoes_at_its_end_or_later(program, capsys):
             pages.split(pages.all())
         assert run(["hugepages", pid]) == 0 and f"hugepages {pid} --undo" in capsys.readouterr().out
         with pages_of(one.pid) as pages:
-            assert blocks.record_of(pages) and blocks.undo(pages) == 0 and not blocks.record_of(pages)
+            assert (
+                blocks.record_of(pages)
+                and not any(blocks.undo(pages).values())
+                and not blocks.record_of(pages)
+            )
         assert not huge_areas(one.pid)
         one.added()
 
@@ -403,7 +414,7 @@ def test_memory_of_filled_holes_goes_with_an_undo(areas):
     assert rss(areas.pid) < before + (1 if newer else 3) * HUGE and areas.added() == 0
 
 
-def test_memory_shared_after_a_fork_is_left_alone(program, capsys):
+def test_memory_shared_after_a_fork_is_left_alone(program):
     with running(program) as one, pages_of(one.pid) as pages:
         pages.collapse(np.array([0]))
         one.added("f")
@@ -412,15 +423,34 @@ def test_memory_shared_after_a_fork_is_left_alone(program, capsys):
         with ExitStack() as stack, pytest.raises(UsageError, match="shared with another process"):
             Blocks(stack, one.pid)
         assert pages.restore() == 1  # it stays huge
-        blocks.write_found(pages)
-        with open(f"/proc/{one.pid}/mem", "r+b", 0) as memory:  # one block alone is its own again
-            os.pwrite(memory.fileno(), os.pread(memory.fileno(), HUGE, pages.address[1]), pages.address[1])
-        assert run(["hugepages", str(one.pid), "--undo"]) == 3 and blocks.record_of(pages)
-        assert f"PID {descendants(one.pid)[-1]} (pages)" in capsys.readouterr().err
         one.added("e")
         assert pages.restore() == 0 and not huge_areas(one.pid)
         assert pages.collapse(pages.all()) == BLOCKS
         one.added()
+
+
+def test_a_child_keeps_huge_pages_until_its_own_undo(program, capsys):
+    with running(program) as one:
+        assert run(["hugepages", str(one.pid), "--yes"]) == 0
+        one.added("f")
+        child = max(descendants(one.pid))
+        with open(f"/proc/{one.pid}/mem", "r+b", 0) as memory:
+            os.pwrite(memory.fileno(), os.pread(memory.fileno(), AREA, one.at["full"]), one.at["full"])
+        assert run(["hugepages", str(one.pid), "--undo"]) == 3 and not huge_areas(one.pid)
+        assert f"hugepages {child} --undo" in capsys.readouterr().err and huge_areas(child)
+        assert run(["hugepages", str(child), "--undo"]) == 0 and not huge_areas(child) and one.added() == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "[" * 9999, '{"started": "NOW"}', '{"started": "NOW", "since": []}']
+)
+def test_a_damaged_record_is_one_line(areas, capsys, text):
+    now = stat_fields(f"/proc/{areas.pid}")[19]
+    (file := pt.live.RECORDS / f"{areas.pid}.json").write_text(text.replace("NOW", now))
+    for words in (["hugepages"], ["hugepages", "--yes"], ["hugepages", "--undo"], ["trial", "--pages", "-p"]):
+        assert run([*words, str(areas.pid)]) == 2
+        assert f"{file}: " in (said := capsys.readouterr().err.splitlines()[-1]) and "remove the file" in said
+    file.unlink()
 
 
 @contextmanager

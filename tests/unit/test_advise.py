@@ -8,27 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from ptanalyze.analysis import verdict
 from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.verdict import (
-    DATA,
-    GAIN,
-    LOSS,
-    NONE,
-    NOTHING,
-    PAGES,
-    SERVER,
-    TABLES,
-    UNKNOWN,
-    UNSURE,
-    UNTOLD,
-    Workload,
-    allocator,
-    answer,
-    verdict,
-    workload,
-)
 from ptanalyze.analysis.whatif import replay_scenario
 from ptanalyze.core.columns import MEASURED, message, messages, noted
 from ptanalyze.core.errors import UsageError
@@ -60,20 +43,20 @@ def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
 
 
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
-    thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
-    wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
+    thin = verdict.workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
+    wide = verdict.workload(captured([(0, VAS * 5), (1, VAS * 5)]))
     assert (thin.name, wide.name) == ("Thin", "Wide")
     assert wide.assumed == "threads round-robin over 2 nodes" and wide.assumed in wide.evidence()[0]
     assert wide.walks.tolist()[0] == wide.walks.tolist()[1]
     assert wide.spread == pytest.approx(2) and wide.shared == 1
     assert thin.shared == pytest.approx(1 / 30) and thin.spread < 1.1
-    assert workload(captured(None)).name == "unknown"
+    assert verdict.workload(captured(None)).name == "unknown"
 
 
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_sharing_is_counted_table_by_table_as_by_hand(case):
-    found = workload(scenario_of(case))
+    found = verdict.workload(scenario_of(case))
     by_table = {}
     for chunk in range(len(case.trace.chunks)):
         node = int(case.placement.cpu_node[case.placement.chunk_cpu[chunk]])
@@ -132,7 +115,7 @@ def test_budgets_are_numbers_sizes_or_shares():
 
 def wide_on(cpus, nodes=2, **options):
     """Workload of two threads on as many nodes, each of `cpus` CPUs."""
-    return workload(captured([(0, VAS * 5), (1, VAS * 5)], nodes, cpus=cpus, **options))
+    return verdict.workload(captured([(0, VAS * 5), (1, VAS * 5)], nodes, cpus=cpus, **options))
 
 
 def test_a_gain_of_today_with_doubts_of_its_own_is_marked_and_cautioned():
@@ -152,7 +135,7 @@ def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
     assert found.fits and found.threads == 2
     assert not replace(found, node_bytes=found.memory_bytes - 1).fits
     assert replace(found, node_bytes=found.memory_bytes).fits
-    thin = workload(captured([(0, VAS), (1, VAS)], cpus=2, placement="0,0"))
+    thin = verdict.workload(captured([(0, VAS), (1, VAS)], cpus=2, placement="0,0"))
     assert thin.name == "Thin" and not thin.fits
     assert not wide_on(2, host=[]).fits, "numactl in a guest places nothing of the host's"
 
@@ -171,13 +154,16 @@ def test_memory_in_huge_pages_counts_and_the_tracers_does_not():
         trace,
         ScenarioOptions(machine=small_machine(2), threads_on="round-robin"),
     )
-    assert workload(scenario).memory_bytes == PAGE + REGION + (1 << 30)
+    assert verdict.workload(scenario).memory_bytes == PAGE + REGION + (1 << 30)
 
 
 def test_the_memory_of_a_host_with_one_node_is_not_compared_with():
     scenario = captured([(0, VAS)], nodes=2)
     one = replace(scenario.snapshot, topology=build_topology(1))
-    assert workload(scenario).node_bytes and not workload(scenario.reshaped(snapshot=one)).node_bytes
+    assert (
+        verdict.workload(scenario).node_bytes
+        and not verdict.workload(scenario.reshaped(snapshot=one)).node_bytes
+    )
 
 
 # Whether a policy gains by shorter walks or by less work of the kernel, and how advice says so.
@@ -249,11 +235,11 @@ CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 @pytest.mark.parametrize(
     ("vm", "policy", "kind", "action"),
     [
-        ("visible", "ept-reset", TABLES, "reset"),
-        ("oblivious", "ept-reset", TABLES, "reset"),
-        ("visible", "first-touch", TABLES, "relocate"),
-        ("oblivious", "first-touch", TABLES, "migrate-vm"),
-        ("visible", "thp", PAGES, "in-both"),
+        ("visible", "ept-reset", verdict.TABLES, "reset"),
+        ("oblivious", "ept-reset", verdict.TABLES, "reset"),
+        ("visible", "first-touch", verdict.TABLES, "relocate"),
+        ("oblivious", "first-touch", verdict.TABLES, "migrate-vm"),
+        ("visible", "thp", verdict.PAGES, "in-both"),
     ],
 )
 def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, kind, action):
@@ -265,10 +251,10 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 @pytest.mark.parametrize(
     ("size", "made", "policies", "kind", "action"),
     [
-        ("128M", FAR_DATA, ["thp", "hydra"], DATA, "bind"),
-        ("128M", SMALL_PAGES, ["thp", "hydra"], PAGES, "anonymous"),
-        ("256M", MOVED, ["hydra", "interleave"], TABLES, "relocate"),
-        ("8M", CACHED, ["thp", "hydra"], NOTHING, None),
+        ("128M", FAR_DATA, ["thp", "hydra"], verdict.DATA, "bind"),
+        ("128M", SMALL_PAGES, ["thp", "hydra"], verdict.PAGES, "anonymous"),
+        ("256M", MOVED, ["hydra", "interleave"], verdict.TABLES, "relocate"),
+        ("8M", CACHED, ["thp", "hydra"], verdict.NOTHING, None),
     ],
 )
 def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, action):
@@ -276,12 +262,12 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     report = advise(capture, policies=policies)
     found = report.verdict
     assert found.kind == kind and (found.action and found.action.code) == action
-    assert ("page tables alone" in report.sentence) is (kind == DATA), "the action places data, too"
+    assert ("page tables alone" in report.sentence) is (kind == verdict.DATA), "the action places data, too"
     gains = {part.kind: part.gain for part in found.parts}
     others = [gain.middle for name, gain in gains.items() if name != kind]
-    assert max(others) < 1.02 and (kind == NOTHING or gains[kind].middle > 1.1)
+    assert max(others) < 1.02 and (kind == verdict.NOTHING or gains[kind].middle > 1.1)
     assert found.record()["limit"] == kind
-    assert (found.research.code == "gain") is (kind == TABLES)
+    assert (found.research.code == "gain") is (kind == verdict.TABLES)
 
 
 @pytest.mark.parametrize(
@@ -294,12 +280,15 @@ def test_a_gain_that_cannot_be_read_is_not_known_either(gain, huge, code):
     [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
     known = {"local_tables": run, "local_data": None, "walk_share": None}
     sampled = replace(base, cached_tables=Interval(1.0, gain, gain), **known)
-    about = replace(workload(scenario), huge_share=huge)
-    found, single = verdict([sampled], about), verdict([replace(sampled, classes=sampled.classes[:1])], about)
+    about = replace(verdict.workload(scenario), huge_share=huge)
+    found, single = (
+        verdict.verdict([sampled], about),
+        verdict.verdict([replace(sampled, classes=sampled.classes[:1])], about),
+    )
     assert found.notes[0].code == code and found.of_page_size is single.of_page_size is (code != "already")
     assert found.limit.code == "nothing-tables" and single.limit.code == "single-open"
     beside = Interval(1.0, 1.0, 1.5)
-    placed = verdict([replace(sampled, local_tables=beside)], workload(scenario))
+    placed = verdict.verdict([replace(sampled, local_tables=beside)], verdict.workload(scenario))
     assert placed.limit.code == "perhaps-placed"
 
 
@@ -309,13 +298,13 @@ ONE_NODES = {"init": "single", "sharing": "private"}  # each thread has its part
 @pytest.mark.parametrize(
     ("made", "larger", "kind", "action"),
     [
-        ({"nodes": 16, "threads": 16, "init": "single"}, "1x", SERVER, "interleave"),
-        ({"nodes": 16, "threads": 16, "init": "single"}, "200x", SERVER, "interleave"),
-        (FOUR | {"placement": "interleave"}, "1x", DATA, "anonymous"),
-        (FOUR | {"placement": "interleave", "guest": "visible"}, "1x", DATA, None),
-        (FOUR | {"placement": "bind:0", "guest": "visible"}, "1x", SERVER, "interleave"),
-        ({"nodes": 4, "threads": 112} | ONE_NODES, "1x", SERVER, "interleave"),
-        ({"nodes": 4, "threads": 4, "guest": "oblivious"} | ONE_NODES, "1x", SERVER, "interleave"),
+        ({"nodes": 16, "threads": 16, "init": "single"}, "1x", verdict.SERVER, "interleave"),
+        ({"nodes": 16, "threads": 16, "init": "single"}, "200x", verdict.SERVER, "interleave"),
+        (FOUR | {"placement": "interleave"}, "1x", verdict.DATA, "anonymous"),
+        (FOUR | {"placement": "interleave", "guest": "visible"}, "1x", verdict.DATA, None),
+        (FOUR | {"placement": "bind:0", "guest": "visible"}, "1x", verdict.SERVER, "interleave"),
+        ({"nodes": 4, "threads": 112} | ONE_NODES, "1x", verdict.SERVER, "interleave"),
+        ({"nodes": 4, "threads": 4, "guest": "oblivious"} | ONE_NODES, "1x", verdict.SERVER, "interleave"),
     ],
 )
 def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, made, larger, kind, action):
@@ -358,7 +347,7 @@ def test_the_allocator_is_read_from_the_mappings(name, others, by):
         mapped,
         *((2 * HEAP + k * REGION, 2 * HEAP + (k + 1) * REGION, of) for k, of in enumerate(others)),
     ]
-    assert allocator(build_snapshot([(va, 512 * k) for k, va in enumerate(VAS)], vmas=vmas)) == by
+    assert verdict.allocator(build_snapshot([(va, 512 * k) for k, va in enumerate(VAS)], vmas=vmas)) == by
 
 
 @pytest.mark.parametrize(
@@ -382,11 +371,11 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     tables = Interval.exactly(1.0)
     base = replace(linux, local_tables=tables, local_data=tables)
     huge = replace(thp, speedup=Interval(1.1, 1.2, 1.3), facts={"bloat_bytes": 1 << 20})
-    about = Workload(
+    about = verdict.Workload(
         np.array([9, 0]), np.array([0, 9, 0]), memory, allocator=by, huge_pages=allowed, process="app"
     )
-    found = verdict([base, huge], about)
-    assert found.kind == PAGES and (found.action and found.action.code) == action
+    found = verdict.verdict([base, huge], about)
+    assert found.kind == verdict.PAGES and (found.action and found.action.code) == action
     assert "PID" not in str(found.today)
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), (
         "it does nothing for mmap of its own"
@@ -400,36 +389,41 @@ def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(
     none = Interval.exactly(1.0)
     base = replace(linux, local_tables=none, local_data=none, classes=linux.classes[:nodes])
     huge = replace(thp, speedup=none, facts={"regions_forbidden": barred, "regions_promoted": made})
-    about = Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
-    found = verdict([base], about, [huge])
+    about = verdict.Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
+    found = verdict.verdict([base], about, [huge])
     assert [note.code for note in found.notes] == ["forbidden"] * said
     assert found.of_page_size is (nodes == 1 and not said)
-    assert (PAGES in {part.kind for part in found.parts}) is not said
+    assert (verdict.PAGES in {part.kind for part in found.parts}) is not said
     judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
     assert found.limit.code == judged[said]
-    better = verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])
-    assert better.kind == PAGES and len(better.notes) == said, "the rest gains, as far as is known"
+    better = verdict.verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])
+    assert better.kind == verdict.PAGES and len(better.notes) == said, "the rest gains, as far as is known"
 
 
 @pytest.mark.parametrize(
     ("speedup", "kind"),
-    [((1.1, 1.2, 1.3), GAIN), ((0.9, 1.1, 1.2), UNSURE), ((0.8, 0.9, 1.0), NONE), ((0.8, 0.9, 0.95), LOSS)],
+    [
+        ((1.1, 1.2, 1.3), verdict.GAIN),
+        ((0.9, 1.1, 1.2), verdict.UNSURE),
+        ((0.8, 0.9, 1.0), verdict.NONE),
+        ((0.8, 0.9, 0.95), verdict.LOSS),
+    ],
 )
 def test_an_answer_is_as_sure_as_its_interval(speedup, kind):
     linux, thp = results("thp")
-    found = answer(replace(thp, speedup=Interval(*speedup)), linux)
+    found = verdict.answer(replace(thp, speedup=Interval(*speedup)), linux)
     assert found.kind == kind and str(found.message).startswith("thp: ")
     assert messages()["type"].keys() == messages()["because"].keys()
 
 
-@pytest.mark.parametrize(("nodes", "code"), [(1, PAGES), (2, f"{PAGES}-asked")])
+@pytest.mark.parametrize(("nodes", "code"), [(1, verdict.PAGES), (2, f"{verdict.PAGES}-asked")])
 def test_huge_pages_alone_are_named_though_asked_for(nodes, code):
     """On one node no other part can be named beside the answer: "more than placement: ." said nothing."""
     linux, thp = results("thp")
     tables = Interval.exactly(1.0)
     base = replace(linux, local_tables=tables, local_data=tables, classes=linux.classes[:nodes])
     huge = replace(thp, speedup=Interval(1.1, 1.2, 1.3))
-    limit = verdict([base, huge], Workload(np.array([9, 0][:nodes]), np.array([0, 9]))).limit
+    limit = verdict.verdict([base, huge], verdict.Workload(np.array([9, 0][:nodes]), np.array([0, 9]))).limit
     assert limit.code == code and limit.numbers["parts"]
 
 
@@ -447,6 +441,6 @@ def test_walks_in_order_are_said_of_the_run_and_not_again_of_its_huge_pages():
 def test_a_verdict_does_not_turn_because_huge_pages_could_not_be_asked():
     linux, _ = results("thp")
     base = replace(linux, local_tables=Interval(1.1, 1.2, 1.3), local_data=Interval.exactly(1.0))
-    about = Workload(np.array([9, 0]), np.array([0, 9, 0]))
-    for notes, kind in (([], TABLES), ([message("unknown", UNTOLD)], UNKNOWN)):
-        assert verdict([base], about, notes=notes).kind == kind
+    about = verdict.Workload(np.array([9, 0]), np.array([0, 9, 0]))
+    for notes, kind in (([], verdict.TABLES), ([message("unknown", verdict.UNTOLD)], verdict.UNKNOWN)):
+        assert verdict.verdict([base], about, notes=notes).kind == kind

@@ -25,16 +25,6 @@ from ptanalyze_papers.ports import FIGURES
 from ptanalyze_papers.row import Paper, Row, flat, published
 from ptanalyze_papers.run import PAPERS, tally, validate
 from ptanalyze_papers.script import TOP, Holes, Script
-from ptanalyze_papers.vmitosis_moved import (
-    Curve,
-    Pace,
-    moved,
-    next_period,
-    one_pass,
-    paces,
-    published_curve,
-    settled_period,
-)
 from ptanalyze_synth.process import START, new_group
 
 LAW, BY_PAGES, REPLAYED, MODELLED, TRACED, FITTED, NOT_REPRODUCIBLE = files.KINDS
@@ -387,32 +377,34 @@ def drawn(dip=True, jump=300.0, last=1000.0):
     speed = np.where(since <= 0, 100.0, np.where(since <= jump, DROP, END))
     if dip:
         speed[(since > 200) & (since <= 250)] = LOW
-    return Curve.of(ends, 7e5 * speed, 100.0)
+    return vmitosis_moved.Curve.of(ends, 7e5 * speed, 100.0)
 
 
 def test_the_figures_of_a_curve_of_steps_are_its_steps():
-    found = moved(drawn())
+    found = vmitosis_moved.moved(drawn())
     assert found.drop == pytest.approx(DROP) and found.end == pytest.approx(END)
     assert found.dip == pytest.approx(100 * (1 - LOW / DROP))
     assert found.recover == pytest.approx(300, abs=5)
 
 
 def test_a_curve_without_a_second_dip_has_none_and_one_that_stays_down_has_recovered_at_once():
-    assert moved(drawn(dip=False)).dip == 0
-    flat = moved(drawn(dip=False, jump=np.inf))
+    assert vmitosis_moved.moved(drawn(dip=False)).dip == 0
+    flat = vmitosis_moved.moved(drawn(dip=False, jump=np.inf))
     assert flat.end == pytest.approx(DROP) and flat.recover == pytest.approx(70, abs=5)
 
 
 def test_a_single_low_sample_is_no_dip():
     curve = drawn(dip=False)
     curve.share[60] = 0.01
-    assert moved(curve).dip == 0
+    assert vmitosis_moved.moved(curve).dip == 0
 
 
 def test_published_ends_are_those_of_the_text_and_of_the_rows_that_were_taken_from_the_artifact():
     for variant, name in (("RRI", "artifact-RRI"), ("RRIG", "artifact-RRIG")):
-        assert moved(published_curve(variant)).end == pytest.approx(vmitosis_moved.PAPER[name].value, abs=0.1)
-    assert moved(published_curve("RRI")).end == pytest.approx(50, abs=3)
+        assert vmitosis_moved.moved(vmitosis_moved.published_curve(variant)).end == pytest.approx(
+            vmitosis_moved.PAPER[name].value, abs=0.1
+        )
+    assert vmitosis_moved.moved(vmitosis_moved.published_curve("RRI")).end == pytest.approx(50, abs=3)
 
 
 @pytest.fixture(scope="module")
@@ -458,24 +450,29 @@ def kernel(period, local, remote):
 @pytest.mark.parametrize("period", [100, 110, 500, 1000, 1690, 24000])
 @pytest.mark.parametrize("local", range(0, 101, 5))
 def test_the_period_follows_the_kernel_s_integers(period, local):
-    assert next_period(period, local / 100, SCAN) == pytest.approx(kernel(period, local, 100 - local))
+    assert vmitosis_moved.next_period(period, local / 100, SCAN) == pytest.approx(
+        kernel(period, local, 100 - local)
+    )
 
 
 def test_a_period_grows_by_three_tenths_per_local_pass_that_fits():
-    first, second = one_pass(1000, MIB, SCAN), one_pass(1300, MIB, SCAN)
+    first, second = vmitosis_moved.one_pass(1000, MIB, SCAN), vmitosis_moved.one_pass(1300, MIB, SCAN)
     assert (first, second) == (120, 156)
-    assert settled_period(first - 1, MIB, SCAN) == 1000
-    assert settled_period(first, MIB, SCAN) == 1300
-    assert settled_period(first + second, MIB, SCAN) == 1690
-    assert settled_period(first + second - 1, MIB, SCAN) == 1300
+    assert vmitosis_moved.settled_period(first - 1, MIB, SCAN) == 1000
+    assert vmitosis_moved.settled_period(first, MIB, SCAN) == 1300
+    assert vmitosis_moved.settled_period(first + second, MIB, SCAN) == 1690
+    assert vmitosis_moved.settled_period(first + second - 1, MIB, SCAN) == 1300
 
 
 def test_the_fastest_pace_is_of_tasks_that_begin_and_the_slowest_keeps_its_period():
-    middle, fastest, slowest = paces(300, MIB, SCAN)
-    assert fastest == Pace(120, 300)
-    assert middle == pytest.approx(Pace(202.8, 507))
-    assert slowest == pytest.approx(Pace(202.8, 1690))
+    middle, fastest, slowest = vmitosis_moved.paces(300, MIB, SCAN)
+    assert fastest == vmitosis_moved.Pace(120, 300)
+    assert middle == pytest.approx(vmitosis_moved.Pace(202.8, 507))
+    assert slowest == pytest.approx(vmitosis_moved.Pace(202.8, 1690))
 
 
 def test_no_scan_marks_more_than_2560_mib_per_second():
-    assert next_period(200, 0.0, SCAN) == 100 and next_period(200, 0.0, 2560) == 1000
+    assert (
+        vmitosis_moved.next_period(200, 0.0, SCAN) == 100
+        and vmitosis_moved.next_period(200, 0.0, 2560) == 1000
+    )

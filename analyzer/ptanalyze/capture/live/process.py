@@ -265,7 +265,7 @@ def forget_ended() -> None:
     """Remove records and locks of processes that ended."""
     for path in RECORDS.iterdir():
         pid, _, started = path.stem.partition("-")
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             started = started or json.loads(path.read_text())["started"]
             with suppress(FileNotFoundError, ProcessLookupError):
                 if started == stat_fields(f"/proc/{int(pid)}")[START]:
