@@ -117,6 +117,7 @@ class Blocks:
         pt.live.check_process(process.proc, pid)
         self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
         self.started = pt.live.stat_fields(f"/proc/{pid}")[19]
+        self.record = pt.live.RECORDS / f"{pid}.json"
         if changer:
             pt.live.hold(stack, pid, changer)
         self.pidfd = os.pidfd_open(pid)
@@ -260,10 +261,8 @@ class Blocks:
 
     def split(self, chosen: np.ndarray) -> None:
         """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it, or later."""
-        for pause in (0.0, 0.01, 0.1):
-            if len(left := self.address[chosen[self.huge()[chosen]]]):
-                time.sleep(pause)
-            for address in left.tolist():
+        for _ in range(3):
+            for address in self.address[chosen[self.huge()[chosen]]].tolist():
                 self.advise(address + PAGE, PAGE, MADV_COLD)
         self.refill(chosen)
 
@@ -291,8 +290,7 @@ class Blocks:
     def restore(self) -> int:
         """Huge is what was huge, small what was small; how many blocks are not so after all."""
         self.split(np.flatnonzero(~self.was_huge))
-        lost = np.flatnonzero(self.was_huge & ~self.huge())
-        self.refill(lost)  # of zeros alone, none would be left to collapse
+        self.refill(lost := np.flatnonzero(self.was_huge & ~self.huge()))  # of zeros alone, all is gone
         self.collapse(lost)
         return self.changed()
 
@@ -362,19 +360,15 @@ class Found(msgspec.Struct):
         return path
 
 
-def path_of(blocks: Blocks) -> Path:
-    return pt.live.RECORDS / f"{blocks.pid}.json"
-
-
 def record_of(blocks: Blocks) -> Found | None:
     """How this very process was found; None if that is not written."""
-    if not path_of(blocks).exists():
+    if not blocks.record.exists():
         return None
     try:
-        found = pt.safe_files.json_struct(path_of(blocks).read_bytes(), Found)
+        found = pt.safe_files.json_struct(blocks.record.read_bytes(), Found)
     except pt.safe_files.Undecodable as error:
         why = f"{error.why}; remove the file, and the pages of PID {blocks.pid} stay as they are"
-        raise pt.errors.InputError(path_of(blocks), error.field, error.value, why) from None
+        raise pt.errors.InputError(blocks.record, error.field, error.value, why) from None
     return found if found.started == blocks.started else None
 
 
@@ -385,7 +379,7 @@ def write_found(blocks: Blocks) -> Path | None:
     since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
     every, huge = blocks.address.tolist(), blocks.address[blocks.was_huge].tolist()
     filled = {every[i]: blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)}
-    return Found(blocks.started, since, every, huge, filled).write(path_of(blocks))
+    return Found(blocks.started, since, every, huge, filled).write(blocks.record)
 
 
 def undo(blocks: Blocks) -> dict[int, int]:
@@ -403,10 +397,10 @@ def undo(blocks: Blocks) -> dict[int, int]:
             theirs = Blocks(stack, child, 0)
             huge = {*theirs.address[theirs.was_huge].tolist()} & {*found.blocks} - {*found.huge}
             if huge and int(theirs.started) >= found.since and not record_of(theirs):
-                msgspec.structs.replace(found, started=theirs.started).write(path_of(theirs))
+                msgspec.structs.replace(found, started=theirs.started).write(theirs.record)
                 wrong[child] = len(huge)
     if not wrong[blocks.pid]:
-        path_of(blocks).unlink()
+        blocks.record.unlink()
     return wrong
 
 

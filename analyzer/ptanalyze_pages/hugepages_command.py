@@ -66,8 +66,7 @@ def command(
     CAPTURE needs a trace.
 
     With a PID, or the name of one process, filled blocks of 2 MiB become huge pages while it runs on: private
-    anonymous memory, whatever the setting of transparent huge pages. Needs root and Linux 6.1. Exit code 3:
-    blocks are not as asked.
+    anonymous memory, whatever transparent huge pages are set to. Root, Linux 6.1; exit code 3: not all done.
 
     \b
     Examples:

@@ -160,7 +160,7 @@ def test_pages_of_zeros_are_pages_of_their_own_after_a_split():
             pages.split(pages.all())
             found = blocks.record_of(pages)
             for huge in (found.huge, found.blocks):
-                msgspec.structs.replace(found, huge=huge).write(blocks.path_of(pages))
+                msgspec.structs.replace(found, huge=huge).write(pages.record)
                 with pages_of(process.pid, 0) as again:
                     assert not blocks.undo(again)[process.pid] and sum(again.huge()) == len(huge)
                 assert abs(rss(process.pid) - before) < 1 << 18
