@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +82,9 @@ class Tables:
 def plan(pid: int, to: int | None) -> Plan:
     """What would be moved, and why the rest would not; UsageError where the process is refused."""
     refuse_full_group(pid)
-    done = run(pid, options(to))
+    done = run(pid, to)
     raise_failure(done)
     return parsed(json.loads(done.stdout.splitlines()[0]))
-
-
-def options(to: int | None) -> list[str]:
-    return [] if to is None else ["--to", str(to)]
 
 
 def parsed(said: Mapping[str, Any]) -> Plan:
@@ -96,8 +92,9 @@ def parsed(said: Mapping[str, Any]) -> Plan:
     return Plan(said["pid"], said["node"], said["threads"], ranges)
 
 
-def run(pid: int, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [str(pt.live.native("ptrelocate")), *more, str(pid)]
+def run(pid: int, to: int | None, *more: str) -> subprocess.CompletedProcess[str]:
+    where = [] if to is None else ["--to", str(to)]
+    command = [str(pt.live.native("ptrelocate")), *more, *where, str(pid)]
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
     )
@@ -163,15 +160,12 @@ def memory_groups(pid: int) -> Iterator[Path]:
 
 
 def spare_bytes(group: Path) -> int | None:
-    """Bytes below the limit of memory, what files take not counted; None: no limit."""
+    """Bytes below the limits of memory (memory.high slows it down), files not counted; None: no limit."""
     newer = (group / "memory.max").exists()
-    limit, usage, of = (
-        ("memory.max", "memory.current", "")
-        if newer
-        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-    )
-    most = (group / limit).read_text().strip()
-    if most == "max" or int(most) >= NO_GROUP_LIMIT:
+    limits = ("memory.max", "memory.high") if newer else ("memory.limit_in_bytes",)
+    usage, of = ("memory.current", "") if newer else ("memory.usage_in_bytes", "total_")
+    said = [(group / limit).read_text().strip() for limit in limits]
+    if (most := min([int(text) for text in said if text != "max"], default=NO_GROUP_LIMIT)) >= NO_GROUP_LIMIT:
         return None
     facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     used = int((group / usage).read_text())
@@ -226,7 +220,7 @@ def relocate(pid: int, to: int | None, pause: float) -> Relocated:
     """Do it; `pause` in milliseconds bounds each stop, 0: no bound. Errors as of plan, LeftAwayError."""
     plan(pid, to)
     before, areas_before = leaf_tables(pid), areas(pid)
-    done = run(pid, ["--yes", "--max-pause", str(round(pause * 1000)), *options(to)])
+    done = run(pid, to, "--yes", "--max-pause", str(round(pause * 1000)))
     raise_failure(done)
     planned, tally = map(json.loads, done.stdout.splitlines()[:2])
     made = parsed(planned)

@@ -137,7 +137,9 @@ def change(
     blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: str
 ) -> Iterator[str]:
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
-    from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
+    from ptanalyze_host.relocate import spare
+
+    from .blocks import HUGE, PAGE, RESERVE, SHORT, STEP, must_be_made, record_of, to_undo, undone
     from .mappings import accessed, half_of
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
@@ -151,6 +153,10 @@ def change(
         chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
         order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"
     chosen = blocks.allowed(chosen[:top])
+    room = spare(blocks.pid) - RESERVE - min(len(chosen), STEP) * HUGE
+    if (short := np.cumsum(PAGE * blocks.holes[chosen]) > room).any():
+        blocks.refused[SHORT] += int(short.sum())
+        chosen = chosen[~short]
     words = pt.errors.size_in_words
     yield (
         f"{pt.live.called(blocks.pid)}: {len(blocks.address):,} filled blocks of 2 MiB, "

@@ -27,6 +27,7 @@ from ptanalyze.capture.live.process import stat_fields
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.process import ASKED as ENDS
+from ptanalyze_host import relocate
 from ptanalyze_host.dump import descendants
 from ptanalyze_pages import blocks, figure
 from ptanalyze_pages import trial as engine
@@ -193,8 +194,10 @@ def test_a_plan_keeps_to_the_bound_as_what_is_done_does(areas, capsys, memory, m
     assert run(["hugepages", str(areas.pid), "--undo"]) == 0
 
 
-def test_nothing_is_collapsed_without_free_memory(areas, monkeypatch):
-    monkeypatch.setattr(blocks, "spare", lambda pid: blocks.RESERVE)
+def test_nothing_is_collapsed_or_planned_without_free_memory(areas, monkeypatch, capsys):
+    for place in (blocks, relocate):
+        monkeypatch.setattr(place, "spare", lambda pid: blocks.RESERVE)
+    assert run(["hugepages", str(areas.pid)]) == 0 and "would make 0 huge" in capsys.readouterr().out
     with pages_of(areas.pid) as pages:
         assert pages.collapse(pages.all()) == 0
         assert pages.refused == {blocks.SHORT: BLOCKS} and not huge_areas(areas.pid)

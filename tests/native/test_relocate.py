@@ -439,19 +439,18 @@ def test_areas_that_differ_are_told_for_the_ranges_that_were_moved_alone():
 
 @pytest.mark.parametrize("current, files, spare", [(90 << 20, 60 << 20, 70 << 20), (99 << 20, 0, 1 << 20)])
 def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
-    (tmp_path / "memory.max").write_text(f"{100 << 20}\n")
-    (tmp_path / "memory.current").write_text(f"{current}\n")
-    (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {files}\nactive_file 0\n")
-    assert front.spare_bytes(tmp_path) == spare
-    (tmp_path / "memory.max").write_text("max\n")
-    assert front.spare_bytes(tmp_path) is None
+    def left(**said):
+        for name, text in said.items():
+            (tmp_path / f"memory.{name}").write_text(f"{text}\n")
+        return front.spare_bytes(tmp_path)
+
+    stat = f"anon 5\ninactive_file {files}\nactive_file 0"
+    assert left(max=100 << 20, high="max", current=current, stat=stat) == spare
+    assert left(high=95 << 20) == left(max="max") == spare - (5 << 20) and left(high="max") is None
     (tmp_path / "memory.max").unlink()
-    (tmp_path / "memory.limit_in_bytes").write_text(f"{100 << 20}\n")
-    (tmp_path / "memory.usage_in_bytes").write_text(f"{current}\n")
-    (tmp_path / "memory.stat").write_text(f"total_inactive_file {files}\ntotal_active_file 0\n")
-    assert front.spare_bytes(tmp_path) == spare
-    (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert front.spare_bytes(tmp_path) is None
+    stat = f"total_inactive_file {files}\ntotal_active_file 0"
+    assert left(limit_in_bytes=100 << 20, usage_in_bytes=current, stat=stat) == spare
+    assert left(limit_in_bytes=9223372036854771712) is None
 
 
 # Trials: with two nodes they are tried in the lab.
