@@ -95,11 +95,12 @@ class SizeCurve:
         sizes, turn = self.gains(self.best), self.turn
         if len(sizes) < len(self.times):
             return None
+        small = sizes[0][1].middle < NOTICED
         gains = [
             message("size", "gain", gain=gain, size=round(times * self.bytes))
-            for times, gain in sizes[-1 if turn is None else turn :]
+            for times, gain in sizes[0 if not small else -1 if turn is None else turn :]
         ]
-        code = "long" if len(sizes) == 1 else "never" if turn is None else "turns"
+        code = "long" if len(sizes) == 1 else "gains" if not small else "never" if turn is None else "turns"
         return message("size", code, policy=self.best, gains=joined(gains))
 
     @property

@@ -14,7 +14,7 @@ from ..analysis.verdict import CAUTIONS, GAIN, Verdict, doubts, one_node
 from ..analysis.verdict import verdict as verdict_of
 from ..core.columns import CACHED, Cell, Section, message
 from ..core.errors import show_duration, size_in_words
-from ..core.interval import NOTICED, faster, interval
+from ..core.interval import faster, interval
 from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
 from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
@@ -97,15 +97,8 @@ def beware(verdict: Verdict, notes: Sequence[str] = (), short: object = True) ->
 
 
 def by_size(curve: SizeCurve | None) -> list[str]:
-    """What a larger run gains, where placement gains nothing in the captured one; else []."""
-    if (
-        curve is None
-        or one_node(curve.results[0][0])
-        or not curve.sentence
-        or curve.of(curve.best)[0]["speedup"] >= NOTICED
-    ):
-        return []
-    return [curve.sentence]
+    """What larger runs gain; [] where that is unknown, or nothing can be remote."""
+    return [] if curve is None or one_node(curve.results[0][0]) or not curve.sentence else [curve.sentence]
 
 
 def baseline(base: Result) -> str:
