@@ -24,6 +24,7 @@ from ptanalyze.cost.law import MeasuredRun
 from ptanalyze.formats.measured import write_calibration
 from ptanalyze.formats.record import MANIFEST, seal
 from ptanalyze.formats.trace import read_trace
+from ptanalyze.policies import names
 from ptanalyze_law.calibrate import calibrate_runs
 
 STORED = Path(__file__).with_name("frozen.json")
@@ -42,8 +43,11 @@ SYNTHETIC = {
     "oblivious": "--size 64M --nodes 4 --threads 4 --guest oblivious --accesses 60000",
     "short": "--size 1G --nodes 2 --threads 2 --no-init-trace --accesses 8192",
 }
-NATIVE = "-p linux,first-touch,interleave,mitosis,hydra,vmitosis-migrate,wasp,thp"
-NESTED = "-p linux,vmitosis-migrate,vmitosis-replicate,ptemagnet,thp,shadow,ideal"
+NATIVE = "-p linux,first-touch,interleave,bind,ideal,mitosis,hydra,vmitosis-migrate,wasp,thp"
+NESTED = (
+    "-p linux,vmitosis-migrate,vmitosis-replicate,ptemagnet,thp,shadow,ept-reset,ideal,"
+    "shadow+mitosis,thp+ptemagnet+vmitosis-replicate"
+)
 OBLIVIOUS = NESTED.replace("replicate", "replicate:mode=no-p")
 FEW = "-p linux,first-touch,mitosis,hydra,thp"
 EVERYWHERE = ("whatif {} {policies}", "whatif {} {policies} --cold", "whatif {} {policies} --weight leaf",
@@ -58,6 +62,7 @@ ELSEWHERE = (
     f"whatif native {FEW} --calibration pages.toml",
     f"whatif timed {FEW} --calibration pages.toml",
     "advise native --calibration pages.toml",
+    f"whatif sysbench-memory {NATIVE} --cold -m hydra-haswell",
     f"whatif vm-numa-visible {NESTED} --calibration guest.toml",
     f"whatif timed {FEW}",
     f"whatif processes {FEW}",
@@ -149,6 +154,10 @@ def answered(line, place):
     counts = "\n".join(repr(value) for value in found if not isinstance(value, float))
     digest = f"{counts.count(chr(10)) + 1} counts {hashlib.sha256(counts.encode()).hexdigest()[:16]}"
     return digest, [float(f"{value:.12g}") for value in found if isinstance(value, float)]
+
+
+def test_every_policy_is_asked_about():
+    assert {*re.split("[,+]", f"{NATIVE},{NESTED}".replace("-p ", ""))} == {*names()}
 
 
 @pytest.mark.parametrize("line", questions())
