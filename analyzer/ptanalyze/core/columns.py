@@ -228,7 +228,7 @@ def unit_of(column: str) -> str:
 def units_of(table: DataFrame, columns: Sequence[Column] = ()) -> dict[str, str]:
     """{column of numbers: unit}."""
     own = {one.key: one.unit for one in columns if one.unit}
-    names = [str(name) for name in table.columns if table[name].dtype.kind in "iuf"]
+    names = [str(name) for name, of in table.dtypes.items() if of.kind in "iuf"]
     return {name: own.get(name) or unit_of(name) for name in names}
 
 

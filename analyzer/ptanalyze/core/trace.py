@@ -79,10 +79,11 @@ def _mapping(array: np.ndarray) -> mmap.mmap | None:
 
 
 class Scratch:
-    """Arrays by name; each is valid until the next of its name is asked for."""
+    """Arrays by name; each is valid until the next of its name is asked for. once: for a single pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, once: bool = False) -> None:
         self._arrays: dict[str, np.ndarray] = {}
+        self.once = once
 
     def empty(self, n: int, **dtypes: type) -> list[np.ndarray]:
         """Arrays of n elements of any contents, by name and dtype; a name always has the same dtype."""
@@ -187,7 +188,7 @@ class Batches(Iterator[Touches]):
         self.left = left
 
     def __next__(self) -> Touches:
-        return next(self.left).decode(Scratch())
+        return next(self.left).decode(Scratch(once=True))
 
 
 def pieces(batches: Iterator[Touches]) -> Iterator[Piece]:

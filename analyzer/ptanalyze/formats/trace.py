@@ -340,11 +340,11 @@ class TraceDecoder:
             at = last
 
     def _touches(self, run: slice, scratch: Scratch) -> Touches:
-        """Touches of chunks; of a small trace, which questions read again and again, they are kept."""
+        """Touches of chunks; of a small trace they are kept, as every TLB filter asks for them."""
         if kept := self.kept.get((run.start, run.stop)):
             return kept
-        touches, few = int(self.touches[run].sum()), self.touches.sum() <= FEW
-        scratch = Scratch() if few else scratch
+        few = self.touches.sum() <= FEW and not scratch.once
+        touches, scratch = int(self.touches[run].sum()), Scratch() if few else scratch
         page, write, count = scratch.empty(touches, page=np.uint32, write=np.bool_, count=np.uint32)
         self.check(run.start, run.stop)
         self.decode(run.start, run.stop, page, write, count)

@@ -82,7 +82,7 @@ def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concat
 
     @wraps(draw)
     def inside(table: DataFrame, /, *args: P.args, **kwargs: P.kwargs) -> Figure:
-        texts = [name for name in table if table[name].dtype.kind not in "biuf"]
+        texts = [name for name, of in table.dtypes.items() if of.kind not in "biuf"]
         shown = table.assign(**{name: table[name].map(printable_texts) for name in texts})
         shown.attrs = printable_texts(table.attrs)
         with matplotlib.rc_context(LOOK):
