@@ -125,9 +125,7 @@ class Blocks:
         try:  # of this memory, not of what it may execute later
             self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
-            raise pt.UsageError(
-                f"{pt.live.called(pid)}: we may not read its page map, even as root"
-            ) from None
+            raise pt.UsageError(f"{pt.live.called(pid)}: even root may not read its page map") from None
         stack.callback(os.close, self.pagemap)
         self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
         self.left, self.refused = Counter[str](), Counter[str]()
@@ -148,13 +146,11 @@ class Blocks:
             for at in range(-(-area.start // HUGE) * HUGE, end, READ):
                 blocks = np.arange(at, min(at + READ, end), HUGE)
                 own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
-                unfilled = (own.sum(1) < least * SLOTS) & ~doubt.any(1)
-                self.left[f"filled to less than {100 * least:.0f} %"] += int(
-                    (unfilled & (missing < SLOTS)).sum()
-                )
+                few = (own.sum(1) < least * SLOTS) & ~doubt.any(1) & (missing < SLOTS)
+                self.left[f"filled to less than {100 * least:.0f} %"] += int(few.sum())
                 for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
                     self.left[name] += int(doubtful.sum())
-                kept = ~unfilled & (missing < SLOTS) & (~doubt.any(1) | (not least))
+                kept = ~few & (missing < SLOTS) & (~doubt.any(1) | (not least))
                 address.append(blocks[kept])
                 filled.append(np.packbits(own[kept], axis=1))
         self.left = +self.left
@@ -373,13 +369,17 @@ def record_of(blocks: Blocks) -> Found | None:
 
 
 def write_found(blocks: Blocks) -> Path | None:
-    """The record of how it was found; None where an older one is there, which is kept."""
-    if record_of(blocks):
-        return None
+    """The record of how it was found, new; None where an older one is there, to which others are added."""
+    older = record_of(blocks)
     since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-    every, huge = blocks.address.tolist(), blocks.address[blocks.was_huge].tolist()
-    filled = {every[i]: blocks.filled[i].tobytes().hex() for i in np.flatnonzero(blocks.holes)}
-    return Found(blocks.started, since, every, huge, filled).write(blocks.record)
+    found = older or Found(blocks.started, since, [], [], {})
+    others = ~np.isin(blocks.address, found.blocks)
+    found.blocks += blocks.address[others].tolist()
+    found.huge += blocks.address[others & blocks.was_huge].tolist()
+    gaps = np.flatnonzero(others & (blocks.holes > 0)).tolist()
+    found.filled |= {int(blocks.address[i]): blocks.filled[i].tobytes().hex() for i in gaps}
+    path = found.write(blocks.record)
+    return None if older else path
 
 
 def undo(blocks: Blocks) -> dict[int, int]:

@@ -410,6 +410,7 @@ def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
 def test_memory_of_filled_holes_goes_with_an_undo(areas):
     """From Linux 6.12 on: a split gives pages of zeros back (commit b1f202060afe)."""
     before = rss(areas.pid)
+    assert run(["hugepages", str(areas.pid), "--yes"]) == 0  # the next adds to its record
     assert run(["hugepages", str(areas.pid), "--yes", "--least", "40"]) == 0
     assert rss(areas.pid) >= before + 2 * HUGE
     assert run(["hugepages", str(areas.pid), "--undo"]) == 0 and not huge_areas(areas.pid)
