@@ -292,6 +292,15 @@ def test_a_gain_that_cannot_be_read_is_not_known_either(gain, huge, code):
     assert placed.limit.code == "perhaps-placed"
 
 
+@pytest.mark.parametrize(("data", "code"), [(1.2, "tables"), (1.4, "tables-unsure")])
+def test_what_limits_is_sure_where_nothing_else_may_gain_as_much(data, code):
+    """Both depend on the LLC's share, which is not known: at another one their order turns."""
+    scenario = captured([(0, VAS)])
+    [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
+    parts = {"local_tables": Interval(1.06, 1.22, 1.45), "local_data": Interval(1.0, 1.15, data)}
+    assert verdict.verdict([replace(base, **parts)], verdict.workload(scenario)).limit.code == code
+
+
 ONE_NODES = {"init": "single", "sharing": "private"}  # each thread has its part, on the node of one
 
 

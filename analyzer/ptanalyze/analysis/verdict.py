@@ -522,7 +522,8 @@ def limit_of(
         more = "-least" if any(part.least for part in parts) else ""
         return message("limit", f"{UNKNOWN}{more}", parts=words)
     if first.noticed:
-        how = "-measured" if first.gain == first.measured else "" if faster(first.gain.low) else "-unsure"
+        sure = faster(first.gain.low) and all(part.gain.high <= first.gain.middle for part in parts[1:])
+        how = "-measured" if first.gain == first.measured else "" if sure else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
     known = {part.kind for part in parts if not part.least}
