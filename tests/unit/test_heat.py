@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from captures import evenly, member, write_bits, write_rounds
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze import classify
+from ptanalyze.analysis import verdict
 from ptanalyze.analysis.classify import classified
 from ptanalyze.analysis.leaf_classes import classify_heat
 from ptanalyze.analysis.setup import Setup, weighed
@@ -266,6 +267,20 @@ def test_too_few_samples_leave_every_share_open(tmp_path):
     assert (table["share_low"] == 0).all() and (table["share_high"] == 1).all()
     notes = ask(replace(two_regions(), heat=few), [])[0].notes
     assert any("0-100 % of walks" in note for note in notes)
+
+
+@pytest.mark.twin
+def test_what_cannot_be_remote_has_no_interval_and_as_many_pages_are_shown_as_are_promised(tmp_path):
+    used = {(HEAP + k * PAGE, 1) for k in range(1200)}
+    few = read_heat(write_bits(tmp_path / "heat.bits", [(10, used)] * 4))
+    alone = build_snapshot([(at, k) for k, (at, _) in enumerate(sorted(used))], nodes=1, table_nodes=[0] * 6)
+    space = address_space(replace(alone, heat=few), NOWHERE)
+    assert classify_heat(space).frame()[["share", "share_low", "share_high"]].nunique(axis=1).eq(1).all()
+    shown = view([(classify_heat(space, by="page"), "Walks")], "page")
+    assert max(len(one.rows) for one in shown) == 10, "each less than a thousandth of the walks"
+    found = ask(space.snapshot, [("mitosis", {})])
+    assert [any("remote leaf" in note for note in one.notes) for one in found] == [True, False]
+    assert verdict.Workload(np.zeros(1, int), np.zeros(2, int)).name == "Thin"
 
 
 def ask(snapshot, policies, **options):

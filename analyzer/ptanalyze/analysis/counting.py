@@ -472,13 +472,15 @@ def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, 
 
 def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.ndarray | None:
     """float64[parts + 1, 2]: walks with local leaf entries, and all, without each part of the time's samples,
-    at last with all; NaN where nothing is left, None where nothing was sampled.
+    at last with all; NaN where nothing is left and some are remote, None where nothing was sampled.
 
     local  bool[kinds of servers, nodes]: whether a table of a kind is local to each node
     """
     if seen.left_out is None or not seen.counts.any():
         return None
     local = local[:, readers]
+    if local.all():
+        return np.full((len(seen.left_out) + 1, 2), float(seen.counts[0, 0].sum()))
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
     found = [
         (float((known * both).sum()), total) if (total := int(known.sum())) else (np.nan, np.nan)
@@ -488,13 +490,11 @@ def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.n
     return np.array(found)
 
 
-def _sampling(each: Sequence[np.ndarray | None], policy: str) -> list[Finding]:
-    """Between which bounds the share of all walks with a remote leaf entry lies, by the samples."""
-    walks = [one for one in each if one is not None]
-    if not walks:
+def _sampling(each: Sequence[np.ndarray], policy: str) -> list[Finding]:
+    """Between which bounds the share of walks with a remote leaf entry lies, by the samples; [] none has."""
+    remote = 1 - np.divide(*np.sum(each, axis=0).T) if each else np.zeros(1)
+    if not remote.any():
         return []
-    local, total = np.sum(walks, axis=0).T
-    remote = 1 - local / total
     low, high = share_bounds(remote[-1], remote[:-1])
     bounds = {"low": float(low), "high": float(high)}
     ends = dict.fromkeys(f"{100 * end:.{1 if high < 0.1 else 0}f}" for end in (low, high))

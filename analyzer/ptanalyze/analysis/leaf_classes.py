@@ -87,7 +87,7 @@ class Classification:
         columns = {"count": counts.ravel(), "share": share.ravel()}
         if self.left_out is not None:
             without = np.stack([shares(self.by_class(counts), np.nan) for counts in self.left_out])
-            low, high = share_bounds(share, without)
+            low, high = share_bounds(share, without) if len(self.nodes) > 1 else (share, share)
             columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
         table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()

@@ -97,9 +97,9 @@ class Workload:
 
     @property
     def thin(self) -> bool | None:
-        """Whether nearly all walks come from one node; None without walks."""
+        """Whether nearly all walks come from one node; None without walks, where there are several."""
         total = int(self.walks.sum())
-        return bool(self.walks.max() >= THIN_SHARE * total) if total else None
+        return bool(self.walks.max() >= THIN_SHARE * total) if total or len(self.walks) == 1 else None
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Workload:
         """Lines for people."""
         walks = {f"node {node}": count / self.walks.sum() for node, count in enumerate(self.walks) if count}
         if not walks:
-            return [str(message("workload", "no-trace"))]
+            return [] if self.thin else [str(message("workload", "no-trace"))]
         nodes = ", ".join(f"{node} {100 * share:.1f} %" for node, share in walks.items())
         lines = [message("workload", "assumed", where=self.assumed)] if self.assumed else []
         lines.append(message("workload", "from", nodes=nodes))

@@ -22,8 +22,7 @@ UNITS = {  # what a classification counts, by its weight
     "heat": "page walks",
     "leaf": "leaf entries",
 }
-TOP = 10  # groups shown, of those with more than FEW of what is counted
-FEW = 0.001
+TOP, FEW = 10, 0.001  # groups shown, of those with more than FEW of the count of the largest
 GROUPS = {"vma": "VMAs", "thread": "threads", "process": "processes", "page": "pages"}
 
 
@@ -98,8 +97,8 @@ def largest(classes: Classification, by: str) -> tuple[list[dict[str, Any]], lis
     every, total = rows_of(classes), Counter[str]()
     for row in every:
         total[row["of"]] += row["count"]
-    ranked, least = total.most_common(), FEW * total.total()
-    order = {group: k for k, (group, count) in enumerate(ranked[:TOP]) if not k or count > least}
+    ranked = total.most_common()
+    order = {group: k for k, (group, count) in enumerate(ranked[:TOP]) if count > FEW * ranked[0][1]}
     rows = sorted((row for row in every if row["of"] in order), key=lambda row: order[row["of"]])
     if len(rows) == len(every):
         return rows, []
