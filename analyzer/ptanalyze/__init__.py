@@ -1,7 +1,7 @@
 """Where do page walks go on a NUMA machine, and what would a better page-table placement change?
 
     import ptanalyze
-    ptanalyze.whatif("app", ["mitosis", "hydra"])
+    ptanalyze.whatif("app.capture", ["mitosis", "hydra"])
 
 Every question of the command line is a function here that returns a tidy pandas.DataFrame; `plots` draws
 them. A capture is a directory, a Capture from `load`, or None: this directory, the newest capture in it, or

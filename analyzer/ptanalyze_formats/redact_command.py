@@ -22,7 +22,7 @@ def command(capture: str, output: str | None) -> None:
 
     \b
     Examples:
-      ptanalyze redact app -o app.redacted
+      ptanalyze redact app.capture -o app.redacted
     """
     from .redact import redact
 

@@ -94,7 +94,7 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
 
 def can(parts: dict[str, Capability]) -> list[str]:
     """What to do with what is there, in a sentence, and the line to type."""
-    record = f"  {pt.errors.as_root()} record -o app -- ./app"
+    record = f"  {pt.errors.as_root()} record -- ./app"
 
     if all(parts[name].there for name in ("trace", "dump", "rights")):
         return ["You can record programs with page tables:", record]
@@ -103,7 +103,7 @@ def can(parts: dict[str, Capability]) -> list[str]:
     if parts["trace"].there:
         return [
             "You can record traces without page tables:",
-            f"  {pt.errors.program()} record --no-dump -o app -- ./app",
+            f"  {pt.errors.program()} record --no-dump -- ./app",
         ]
     return ["You can analyse captures and the bundled samples:", f"  {pt.errors.program()} whatif -p hydra"]
 

@@ -70,7 +70,7 @@ def command(
 
     \b
     Examples:
-      ptanalyze hugepages app
+      ptanalyze hugepages app.capture
       sudo ptanalyze hugepages redis-server
       sudo ptanalyze hugepages 1234 --yes --for 5s --top 200
       sudo ptanalyze hugepages 1234 --undo

@@ -149,7 +149,7 @@ def command(
       sudo ptanalyze trial --figure-of 'cat done' -p 1234 -o app.toml
       sudo ptanalyze trial --pages -p redis-server -o app.toml
       sudo ptanalyze trial --pages -o app.toml -- ./app
-      ptanalyze whatif app --calibration app.toml
+      ptanalyze whatif app.capture --calibration app.toml
     """
     from . import trial
     from .far_tables import largest, try_live, two_nodes

@@ -52,7 +52,7 @@ def command(
     \b
     Examples:
       ptanalyze report before after -o report.html --memory 1%
-      ptanalyze report app -p mitosis,hydra:prefetch=0
+      ptanalyze report app.capture -p mitosis,hydra:prefetch=0
     """
     from .page import html, write
     from .study import studies

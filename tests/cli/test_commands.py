@@ -18,7 +18,7 @@ from command_line import is_one_line
 from needs import needs_root
 from ptanalyze.capture.check import Check
 from ptanalyze.capture.live import locate
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import CHECKOUT, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.record import seal
 from ptanalyze_host.doctor_command import Capability, examine
@@ -122,6 +122,23 @@ def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
     ran = pt(*typed.replace(" true", " true.toml").split())
     said = ran.err.strip().splitlines()[-1]
     assert ran.code == 2 and named in said and "\\x" not in said and "b'" not in said
+
+
+def test_lines_that_record_a_program_of_this_directory_do_not_make_a_capture_of_its_name(
+    pt, tmp_path, monkeypatch
+):
+    def record(command, output, **options):
+        raise UsageError(f"{output} of {command[0]}")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ptanalyze.capture.live.record.record", record)
+    shutil.copy("/bin/true", "app")
+    files = [path for end in ("md", "py", "toml") for path in (CHECKOUT / "analyzer").rglob(f"*.{end}")]
+    texts = [path.read_text("utf-8") for path in (CHECKOUT / "README.md", CHECKOUT / "Makefile", *files)]
+    lines = [line for text in texts for line in re.findall(r"record [^\n`]*-- \./app\b", text)]
+    shown = re.findall(r"ptanalyze (record .*)", pt("whatif").out + pt("whatif", "app").err)
+    assert len(shown) == 2 and not [line for line in lines if "-o app " in line]
+    assert all("app.capture of ./app" in pt(*shlex.split(line)).err for line in shown)
 
 
 def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path):

@@ -36,7 +36,7 @@ def command(
 
     \b
     Example:
-      ptanalyze advise app --memory 1%
+      ptanalyze advise app.capture --memory 1%
     """
     from ..analysis.advise import advise
     from ..analysis.setup import asked_of_processes

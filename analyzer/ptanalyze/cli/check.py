@@ -48,8 +48,8 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
 
     \b
     Examples:
-      ptanalyze check app
-      ptanalyze check app && ptanalyze whatif app
+      ptanalyze check app.capture
+      ptanalyze check app.capture && ptanalyze whatif app.capture
     """
     opened = open_or_default(capture)
     if opened.has_trace and not quick:

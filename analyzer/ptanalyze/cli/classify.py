@@ -49,8 +49,8 @@ def command(
 
     \b
     Examples:
-      ptanalyze classify app
-      ptanalyze classify app --by vma --weight walks --csv
+      ptanalyze classify app.capture
+      ptanalyze classify app.capture --by vma --weight walks --csv
       ptanalyze classify postgres --by process
       ptanalyze classify db --by page
     """

@@ -28,9 +28,9 @@ def command(capture: str | None, output: Output) -> None:
 
     \b
     Examples:
-      ptanalyze info app
+      ptanalyze info app.capture
       ptanalyze info postgres --csv
-      ptanalyze info app --plot map.png
+      ptanalyze info app.capture --plot map.png
     """
     from ..capture.describe import describe
     from ..core.columns import described, table_of

@@ -158,9 +158,9 @@ def command(
 
     \b
     Examples:
-      sudo ptanalyze record -o app -- ./app --threads 4
-      sudo ptanalyze record --pages -o app -- ./app --threads 4
-      sudo ptanalyze record --for 30s --then end -o app -- ./app
+      sudo ptanalyze record -- ./app --threads 4
+      sudo ptanalyze record --pages -- ./app --threads 4
+      sudo ptanalyze record --for 30s --then end -- ./app
       sudo ptanalyze record -p redis-server --for 1m -o app
     """
     if pid is not None and pages:

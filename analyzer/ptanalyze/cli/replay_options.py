@@ -340,7 +340,7 @@ def following(
         lines |= {} if here else {"model": f"{this} {HOST_MODEL}"}
         lines["host"] = f"the same with -m {HOST_FILE}" if here else f"the same, where {HOST_FILE} is"
     if capture is None:
-        lines["own"] = f"{errors.as_root()} record -o app -- ./app"
+        lines["own"] = f"{errors.as_root()} record -- ./app"
     elif base.speedup is not None and not measured:
         lines |= count_walks(nested=base.pages["host"] > 0)
     return next_steps({str(message("next", code)): line for code, line in lines.items()})

@@ -42,7 +42,7 @@ def command(
 
     \b
     Example:
-      ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
+      ptanalyze sweep app.capture -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.counting import silent_points
     from ..analysis.frames import sweep_frame

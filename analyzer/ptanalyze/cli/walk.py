@@ -41,7 +41,7 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     \b
     Examples:
       ptanalyze walk vm-numa-visible 0x4000000000
-      ptanalyze walk app 7f3a4d20b000
+      ptanalyze walk app.capture 7f3a4d20b000
     """
     from ..analysis.walk import explain, walk
 

@@ -38,9 +38,9 @@ def command(
 
     \b
     Examples:
-      ptanalyze whatif app -p mitosis,hydra --set prefetch=0
+      ptanalyze whatif app.capture -p mitosis,hydra --set prefetch=0
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
-      ptanalyze whatif app --stands-for 200G
+      ptanalyze whatif app.capture --stands-for 200G
     """
     opened = replays.capture_of(capture)  # unpacked while the rest is imported
     from ..analysis.setup import asked_of_processes

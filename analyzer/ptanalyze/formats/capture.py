@@ -131,7 +131,7 @@ class Capture:
         """The capture's Trace; UsageError if it holds only page tables."""
         if not self.has_trace:
             raise UsageError(
-                f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
+                f"{self.directory}: holds no trace; record one with `ptanalyze record -- COMMAND`"
             )
         self._must_be_whole()
         from .trace import open_trace
@@ -230,7 +230,7 @@ def open_capture(directory: PathLike) -> Capture:
     here = [path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")]
     near = meant(asked.name, [*here, *samples])
     raise UsageError(
-        f"{asked}: no such capture directory; {near}`ptanalyze record -o DIR -- COMMAND` makes one, and "
+        f"{asked}: no such capture directory; {near}`ptanalyze record -- COMMAND` makes one, and "
         f"there are bundled samples: {', '.join(samples)}"
     )
 
@@ -241,7 +241,7 @@ def no_directory(path: Path) -> str:
         return f"a file of a capture; name the directory: {path.parent}"
     if os.access(path, os.X_OK):
         run = path if path.is_absolute() or path.parent != Path() else f"./{path}"
-        return f"a program, not a capture; record it: {as_root()} record -o {path.stem} -- {run}"
+        return f"a program, not a capture; record it: {as_root()} record -- {run}"
     return "a file, not a capture; `ptanalyze import` takes traces and dumps of other tools"
 
 

@@ -179,7 +179,7 @@ class Policy(NamedTuple):
 
 LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.scope
 RECORD = (
-    "record one with `ptanalyze record -o DIR -- COMMAND`, or of a process that runs, where perf samples TLB "
+    "record one with `ptanalyze record -- COMMAND`, or of a process that runs, where perf samples TLB "
     "misses, with `ptanalyze record -p PID`"
 )
 NEEDS: dict[

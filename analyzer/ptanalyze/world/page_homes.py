@@ -420,9 +420,7 @@ def data_move(program: TracedProgram, past: History) -> bool:
             f"0..{program.nodes - 1}; use a machine with more nodes"
         )
     if program.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
-        raise UsageError(
-            "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
-        )
+        raise UsageError("autonuma: the trace has no times: record one with `ptanalyze record -- COMMAND`")
     return True
 
 
