@@ -133,8 +133,8 @@ class Blocks:
             self.areas = list(areas_in((self.proc / "smaps").read_text(errors="replace")))
             self.find(least)
         if not len(self.address):
-            whys = ", ".join(f"{count:,} {why}" for why, count in self.left.most_common())
-            raise pt.UsageError(f"PID {pid}: no block of 2 MiB can be changed: {whys or 'it has none'}")
+            whys = counted(self.left) or "it has none"
+            raise pt.UsageError(f"PID {pid}: no block of 2 MiB can be changed: {whys}")
 
     def find(self, least: float) -> None:
         address, filled = [np.zeros(0, np.int64)], [np.zeros((0, SLOTS // 8), np.uint8)]
@@ -218,13 +218,12 @@ class Blocks:
     def collapse(self, chosen: np.ndarray, until: float = math.inf) -> int:
         """Make huge pages of blocks (int64[n]: indices); how many came to be so, or were before."""
         made = self.added = 0
-        step = 1 if self.pause else STEP
-        for begin in range(0, len(chosen), step):
-            part = chosen[begin : begin + step]
-            late = time.monotonic() > until
-            if late or spare(self.pid) < RESERVE + len(part) * HUGE:
-                self.refused["time was up" if late else SHORT] += len(chosen) - begin
+        while len(chosen):
+            late, room = time.monotonic() > until, (spare(self.pid) - RESERVE) // HUGE
+            if late or room <= 0:
+                self.refused["time was up" if late else SHORT] += len(chosen)
                 break
+            part, chosen = np.split(chosen, [min(1 if self.pause else STEP, room)])
             part = self.allowed(part)
             breaks = np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1
             for run in np.split(part, breaks):
@@ -242,14 +241,15 @@ class Blocks:
 
     def allowed(self, part: np.ndarray) -> np.ndarray:
         """Blocks of `part` that may still be collapsed; what they add is counted."""
-        kept = []
+        kept, most = [], self.added + spare(self.pid) - RESERVE - HUGE  # each is copied to a new one
         for i in part.tolist():
             own, missing, doubt = doubts(self.words(int(self.address[i]), 1), self.zero)
             adds = PAGE * max(int(self.holes[i]), int(missing[0]))
             if doubt.any():
                 self.refused[DOUBTS[int(doubt.argmax())]] += 1
-            elif not own.any() or self.added + adds > self.memory:
-                self.refused["beyond --memory" if own.any() else "given back by the program"] += 1
+            elif not own.any() or self.added + adds > min(self.memory, most):
+                bound = "beyond --memory" if self.added + adds > self.memory else SHORT
+                self.refused[bound if own.any() else "given back by the program"] += 1
             else:
                 self.added += adds
                 kept.append(i)
@@ -288,26 +288,27 @@ class Blocks:
         self.split(np.flatnonzero(~self.was_huge))
         self.refill(lost := np.flatnonzero(self.was_huge & ~self.huge()))  # of zeros alone, all is gone
         self.collapse(lost)
-        return self.changed()
+        return int(self.changed().sum())
 
-    def changed(self) -> int:
-        """How many blocks are not as found."""
-        return int((self.huge() != self.was_huge).sum())
+    def changed(self) -> np.ndarray:
+        """bool[B]: blocks that are not as found."""
+        return np.asarray(self.huge() != self.was_huge)
 
     def state(self) -> str:
         """What is to be said of the pages after an interrupt."""
-        if not (wrong := self.changed()):
-            return "its pages are as found"
-        are = pt.errors.plural(wrong, "block is", "blocks are")
-        return f"{are} not as found; undo with: {to_undo(self.pid)}"
+        wrong = not_undone(self, self.changed())
+        return f"blocks are not as found: {wrong}" if wrong else "its pages are as found"
 
 
 def must_be_made(blocks: Blocks, made: int) -> int:
     """How many of the blocks became huge; PartialDataError for none."""
     if not made:
-        whys = ", ".join(f"{count:,} {why}" for why, count in blocks.refused.most_common())
-        raise pt.errors.PartialDataError(f"PID {blocks.pid}: nothing done: no block became huge: {whys}")
+        raise pt.errors.PartialDataError(f"PID {blocks.pid}: no block became huge; {counted(blocks.refused)}")
     return made
+
+
+def counted(whys: Counter[str]) -> str:
+    return "; ".join(f"{pt.errors.plural(count, 'block')}: {why}" for why, count in whys.most_common())
 
 
 def to_undo(pid: int) -> str:
@@ -382,7 +383,7 @@ def write_found(blocks: Blocks) -> Path | None:
     return None if older else path
 
 
-def undo(blocks: Blocks) -> dict[int, int]:
+def undo(blocks: Blocks) -> dict[int, str]:
     """{PID: blocks not as found after all} of it and of children forked since, who get a record each."""
     if not (found := record_of(blocks)):
         raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
@@ -391,17 +392,27 @@ def undo(blocks: Blocks) -> dict[int, int]:
     blocks.was_huge = np.isin(blocks.address, found.huge)
     bits = [bytes.fromhex(found.filled.get(at, "ff" * 64)) for at in blocks.address.tolist()]
     blocks.filled = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, SLOTS // 8)
-    wrong = {blocks.pid: blocks.restore()}
+    blocks.restore()
+    wrong = {blocks.pid: not_undone(blocks, blocks.changed())}
     for child in descendants(blocks.pid):
         with suppress(pt.errors.PtanalyzeError), ExitStack() as stack:
             theirs = Blocks(stack, child, 0)
-            huge = {*theirs.address[theirs.was_huge].tolist()} & {*found.blocks} - {*found.huge}
-            if huge and int(theirs.started) >= found.since and not record_of(theirs):
-                msgspec.structs.replace(found, started=theirs.started).write(theirs.record)
-                wrong[child] = len(huge)
+            huge = theirs.was_huge & np.isin(theirs.address, [*{*found.blocks} - {*found.huge}])
+            if huge.any() and int(theirs.started) >= found.since:
+                if not record_of(theirs):
+                    msgspec.structs.replace(found, started=theirs.started).write(theirs.record)
+                wrong[child] = not_undone(theirs, huge)
     if not wrong[blocks.pid]:
         blocks.record.unlink()
     return wrong
+
+
+def not_undone(blocks: Blocks, wrong: np.ndarray) -> str:
+    """Which blocks (bool[B]) are not as found, and what to type when; "" for none."""
+    shared = any(doubts(blocks.words(at, 1), blocks.zero)[2][0, -1] for at in blocks.address[wrong].tolist())
+    then = "shared until the other process ends or writes to them; if it is still there then, " * shared
+    text = f"{np.count_nonzero(wrong):,} of {pt.live.called(blocks.pid)}: {then}{to_undo(blocks.pid)}"
+    return text if wrong.any() else ""
 
 
 @contextmanager

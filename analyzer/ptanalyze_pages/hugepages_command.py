@@ -121,8 +121,7 @@ def process_of(words: str, asked: bool) -> int | None:
     """PID that is meant; None: a capture. asked: options say that it is a process."""
     if os.path.exists(words) or (pt.errors.bundled("samples") / (words or "-")).exists():
         return None
-    numbers = not words.strip("0123456789 \n")
-    if numbers or asked or pt.live.named(words):
+    if asked or not words.strip("0123456789 \n") or pt.live.named(words):
         return pt.options.pid(words)
     raise pt.UsageError(f"hugepages: no capture is at {words}, and {pt.live.not_running(words)}")
 
@@ -137,9 +136,7 @@ def change(
     blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: str
 ) -> Iterator[str]:
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
-    from ptanalyze_host.relocate import spare
-
-    from .blocks import HUGE, PAGE, RESERVE, SHORT, STEP, must_be_made, record_of, to_undo, undone
+    from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
     from .mappings import accessed, half_of
 
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
@@ -153,10 +150,6 @@ def change(
         chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
         order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"
     chosen = blocks.allowed(chosen[:top])
-    room = spare(blocks.pid) - RESERVE - min(len(chosen), STEP) * HUGE
-    if (short := np.cumsum(PAGE * blocks.holes[chosen]) > room).any():
-        blocks.refused[SHORT] += int(short.sum())
-        chosen = chosen[~short]
     words = pt.errors.size_in_words
     yield (
         f"{pt.live.called(blocks.pid)}: {len(blocks.address):,} filled blocks of 2 MiB, "
@@ -189,7 +182,7 @@ def change(
 
 
 def back(blocks: Blocks) -> Iterator[str]:
-    from .blocks import to_undo, undo
+    from .blocks import undo
 
     before = blocks.address[blocks.huge()]
     wrong = undo(blocks)
@@ -198,8 +191,8 @@ def back(blocks: Blocks) -> Iterator[str]:
     if not wrong[blocks.pid]:
         yield f"{pt.live.called(blocks.pid)}: as found: {small} are small again, {huge} huge again"
     yield from left_and_refused(blocks)
-    if left := [f"{n:,} of {pt.live.called(pid)}: {to_undo(pid)}" for pid, n in wrong.items() if n]:
-        raise pt.errors.PartialDataError(f"blocks are not as found; undo later again {', '.join(left)}")
+    if left := [*filter(None, wrong.values())]:
+        raise pt.errors.PartialDataError(f"blocks are not as found: {'; '.join(left)}")
 
 
 def view(table: DataFrame) -> Iterator[pt.columns.Section]:
@@ -221,10 +214,8 @@ def view(table: DataFrame) -> Iterator[pt.columns.Section]:
     ]
     best = table[(table.huge_bytes > 0) & (table.walks_saved > 0)].nlargest(1, "walks_saved")
     gains = [
-        message(
-            "hugepages", "best", name=row.name or "anonymous memory", start=row.start, share=row.saved_share
-        )
-        for row in best.itertuples(index=False)
+        message("hugepages", "best", name=name or "anonymous memory", start=start, share=share)
+        for name, start, share in best[["name", "start", "saved_share"]].itertuples(index=False)
     ]
     findings = [pt.columns.Finding(**{**one, "policy": ""}) for one in table.attrs["findings"]]
     careful = [finding.sentence for finding in findings if finding.weight == pt.columns.CAREFUL]

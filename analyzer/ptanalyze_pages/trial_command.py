@@ -208,11 +208,10 @@ def command(
 
 def must_not_run(program: str) -> None:
     """UsageError where a process of this name runs: who forgot -p would start a second one."""
-    if running := pt.live.named(os.path.basename(program)):
-        alone = len(running) == 1
-        what = f"PID {running[0]} of that name runs" if alone else f"{len(running)} of that name run"
-        tries = f"`-p {running[0]}` tries it on that" if alone else "`-p PID` tries it on one"
-        raise pt.UsageError(f"{program} is a program, and {what}: {tries}; `-- {program}` starts a new one")
+    if running := pt.live.heads(pt.live.named(os.path.basename(program))):
+        which = running[0] if len(running) == 1 else "PID"
+        ways = f"`-p {which}` tries it on that; `-- {program}` starts a new one"
+        raise pt.UsageError(f"{program} is a program, and one of that name runs: {ways}")
 
 
 def measure(command: Sequence[str], user: str | None, file: Path) -> None:

@@ -147,13 +147,13 @@ def duration(text: str) -> float:
 
 
 def pid(text: str) -> int:
-    """PID of a process, by its number, above 0, or a name that no other process has."""
+    """PID of a process, by its number, above 0, or a name that no process has but it and its descendants."""
     from ..capture import live
 
     words = text.split()
     if not words:
         raise click.BadParameter("no PID given: is the program running?")
-    found = [int(word) for word in words] if all(map(is_whole, words)) else live.named(text)
+    found = [int(word) for word in words] if all(map(is_whole, words)) else live.heads(live.named(text))
     if len(found) == 1 and found[0]:
         return found[0]
     if len(found) > 1:

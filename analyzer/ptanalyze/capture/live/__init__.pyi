@@ -9,6 +9,7 @@ from .process import check_process as check_process
 from .process import command_line as command_line
 from .process import cpu_ticks as cpu_ticks
 from .process import ends_once as ends_once
+from .process import heads as heads
 from .process import hold as hold
 from .process import huge_pages as huge_pages
 from .process import keeps_page_size as keeps_page_size

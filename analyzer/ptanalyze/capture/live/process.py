@@ -205,6 +205,19 @@ def named(name: str) -> list[int]:
     return sorted(pid for pid, each in names().items() if wanted & each)
 
 
+def heads(pids: Sequence[int]) -> list[int]:
+    """PIDs that descend from no other of `pids`: a server's, not that of its child that saves."""
+    found = []
+    for above in pids:
+        found.append(above)
+        with suppress(OSError):  # it has ended
+            while above := int(stat_fields(f"/proc/{above}")[1]):
+                if above in pids:
+                    found.pop()
+                    break
+    return found
+
+
 def not_running(name: str) -> str:
     """Sentence that no process has this name, with the nearest."""
     near = meant(name, [one for one in set().union(*names().values()) if "/" not in one])

@@ -89,21 +89,15 @@ def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     installed = overlaps(vmas, *merged(noted["a"], noted["a"] + noted["b"])) & ~behind
     touched = np.sort(trace.regions) << np.uint64(REGION_SHIFT)
     used = overlaps(vmas, touched, touched + np.uint64(1 << REGION_SHIFT))
-    ranges: list[list[int]] = []
-    for vma in vmas[~mapped & (installed | ~used)]:
-        if ranges and ranges[-1][1] == vma["start"]:
-            ranges[-1][1] = int(vma["end"])
-        else:
-            ranges.append([int(vma["start"]), int(vma["end"])])
+    theirs = vmas[~mapped & (installed | ~used)]
+    ranges: list[list[int]] = np.stack(merged(theirs["start"], theirs["end"]), axis=1).tolist()
     return ranges
 
 
 def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """bool per VMA: it shares a byte with one of the ranges, which are in order and apart."""
-    shared: NDArray[np.bool_] = np.searchsorted(ends, vmas["start"], side="right") < np.searchsorted(
-        starts, vmas["end"], side="left"
-    )
-    return shared
+    over = np.searchsorted(ends, vmas["start"], side="right")  # ranges that end before it
+    return np.asarray(over < np.searchsorted(starts, vmas["end"]))
 
 
 NOTED = 1000  # characters of the command line that the trace itself keeps
