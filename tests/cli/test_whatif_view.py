@@ -378,6 +378,8 @@ def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_
         said = pt(*words, *on).out
         assert said.startswith("One node: ") and "1.00x" not in said and "trial --pages" in said
         assert f"-m {DEFAULT_MACHINE}" in said
+        assert re.search(r"trial --pages (-- \./app|-p PID)", said), "synthetic: no program"
+    assert re.search(r"trial --pages (--|-p) lookup\b", pt("advise", "lookup", *on, "-p", "thp").out)
     with_pages = pt("whatif", sample, *on, "-p", "mitosis", "-p", "thp", "--weight", "walks")
     assert "thp" in with_pages.out and "1.00x" not in with_pages.out
     assert "changes nothing: mitosis" in with_pages.out and "mainline" not in with_pages.out

@@ -206,9 +206,11 @@ def test_a_trial_is_named_with_a_figure_of_the_users_where_nothing_else_counts_t
     monkeypatch.setattr(live, "_work", lambda pid: next(work))
     assert (" --figure-of " in live.page_trial(9)) is figure
     assert live.page_trial(None).endswith("-p PID --figure-of CMD")
-    assert live.page_trial(None, recorded=True).endswith("-- ./app")
+    assert live.page_trial(None, "hashd", "./hashd 4").endswith("-- ./hashd 4")
+    assert live.page_trial(None, "hashd", "").endswith("-- ./app")
     (tmp_path / "cpu").mkdir()
-    assert live.page_trial(9).endswith(" -p 9") and live.page_trial(None, True).endswith(" -p PID")
+    assert live.page_trial(9).endswith(" -p 9")
+    assert live.page_trial(None, "hashd", "./hashd").endswith(" -p hashd")
 
 
 def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkeypatch):

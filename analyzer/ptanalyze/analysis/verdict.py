@@ -180,13 +180,12 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         huge_pages=allowed(snapshot, scenario.trace),
         huge_share=0.0 if traced else huge_bytes(snapshot.guest) / max(mapped, 1),
         captured_bytes=mapped,
-        process=process_of(scenario),
+        process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
     )
 
 
-def process_of(scenario: Scenario) -> str:
-    """Workload.process of a Scenario; its tables are the tracer's where it was traced."""
-    facts, command = scenario.snapshot.facts, str(scenario.trace.facts.get("command", ""))
+def process_of(facts: Mapping[str, Any], command: str) -> str:
+    """Workload.process by the facts of a snapshot, which are the tracer's where a command was traced."""
     name = command.partition(" ")[0].rpartition("/")[2] or str(facts.get("comm", ""))
     return shlex.quote(name) if name and "synth" not in facts else "PID"
 

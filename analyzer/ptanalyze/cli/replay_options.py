@@ -314,7 +314,7 @@ def following(
     base    the baseline's Result; ranked: after advise
     """
     from ..analysis.counting import HOST_MODEL
-    from ..analysis.verdict import one_node
+    from ..analysis.verdict import one_node, process_of
     from ..capture.live import keeps_page_size, page_trial, still_runs
     from ..core.columns import ELSEWHERE, message
     from ..show.terminal import next_steps
@@ -322,9 +322,10 @@ def following(
     lines, this = {"full": "the same with --full"}, errors.program()
     measured = click.get_current_context().params["calibration"] or opened.pages
     if verdict is not None and verdict.of_page_size and not measured:
-        runs = still_runs(opened.snapshot.facts) if opened.has_snapshot else None
+        runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
         if (runs or one_node(base)) and not keeps_page_size(runs or 0):
-            lines["pages"] = page_trial(runs, opened.has_trace and "command" in opened.trace.facts)
+            command = str(opened.trace.facts.get("command", "")) if opened.has_trace else None
+            lines["pages"] = page_trial(runs, process_of(facts, command or ""), command)
     if one_node(base):
         lines["machine"] = f"the same with -m {errors.DEFAULT_MACHINE}"
     named = [capture] if capture else []

@@ -128,15 +128,18 @@ def keeps_page_size(pid: int) -> str:
 FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 EVENTS = Path("/sys/bus/event_source/devices")  # "cpu", or one for each kind of CPU, where instructions count
 LOOK = 0.1  # seconds
+CUT = 1000  # characters that a trace keeps of a command
 
 
-def page_trial(pid: int | None, recorded: bool = False) -> str:
+def page_trial(pid: int | None, name: str = "PID", command: str | None = None) -> str:
     """Line that measures what huge pages give a process: by itself where its work has a figure, else by one
-    that the user knows. pid: None: it has ended; recorded: as a command, which can be started again."""
+    that the user knows. pid: None: it has ended; name: what -p takes for the next one, PID if not known;
+    command: what was recorded, which can be started again."""
     by_itself = counts_work(pid)
-    if pid is None and recorded and not by_itself:
-        return f"{as_root()} trial --pages -- ./app"
-    return f"{as_root()} trial --pages -p {pid or 'PID'}{'' if by_itself else ' --figure-of CMD'}"
+    if pid is None and command is not None and not by_itself:
+        known = name != "PID" and 0 < len(command) < CUT
+        return f"{as_root()} trial --pages -- {command if known else './app'}"
+    return f"{as_root()} trial --pages -p {pid or name}{'' if by_itself else ' --figure-of CMD'}"
 
 
 def counts_work(pid: int | None) -> bool:
