@@ -95,7 +95,6 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
 def can(parts: dict[str, Capability]) -> list[str]:
     """What to do with what is there, in a sentence, and the line to type."""
     record = f"  {pt.errors.as_root()} record -- ./app"
-
     if all(parts[name].there for name in ("trace", "dump", "rights")):
         return ["You can record programs with page tables:", record]
     if parts["trace"].there and parts["dump"].missing == "sudo":

@@ -66,7 +66,8 @@ def command(
     CAPTURE needs a trace.
 
     With a PID, or the name of one process, filled blocks of 2 MiB become huge pages while it runs on: private
-    anonymous memory, whatever transparent huge pages are set to. Root, Linux 6.1; exit code 3: not all done.
+    anonymous memory, whatever transparent huge pages are set to. Root, Linux 6.1; exit code 3: no block
+    became huge, or after --undo some are not as found.
 
     \b
     Examples:
@@ -75,8 +76,8 @@ def command(
       sudo ptanalyze hugepages 1234 --yes --for 5s --top 200
       sudo ptanalyze hugepages 1234 --undo
     """
-    if {"--yes", "--dry-run"} <= set(context.meta["typed"]):
-        raise pt.UsageError("hugepages: give --yes or --dry-run, not both")
+    if len(both := [one for one in ("--yes", "--dry-run", "--undo") if one in context.meta["typed"]]) > 1:
+        raise pt.UsageError(f"hugepages: give {' or '.join(both)}, not both")
     if pid is not None and capture is not None:
         raise pt.UsageError("hugepages: give a PID or a CAPTURE, not both")
     typed = [
@@ -166,7 +167,7 @@ def change(
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
         step = f"; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}" if len(chosen) else ""
-        yield "longest wait   of a request so far: 139 ms, with --pause 20 47 ms (1 GiB, two busy CPUs)"
+        yield "longest wait   in tests of redis and memcached, not of this: 139 ms, with --pause 20 47 ms"
         yield f"nothing was changed{step}"
         return
     must_be_made(blocks, len(chosen))

@@ -333,7 +333,6 @@ def counters(file: Path, counts: Mapping[str, float]) -> Path | None:
     """Counts as `perf stat -x,` writes them, for `calibrate`; None without counts."""
     if not counts:
         return None
-
     with pt.formats.atomic_write(file, "w", given=True) as out:
         out.writelines(f"{count:.0f},,{event},1,100.00,,\n" for event, count in counts.items())
     return file

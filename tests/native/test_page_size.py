@@ -401,6 +401,8 @@ def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
         for words, name in (
             (["--yes"], "--yes"),
             (["-p", str(one.pid), "--yes", "--dry-run"], "--yes or --dry-run"),
+            (["pt_named", "--yes", "--undo"], "--yes or --undo"),
+            (["pt_named", "--undo", "--dry-run"], "--dry-run or --undo"),
             (["pt_namedd"], "did you mean pt_named?"),
             (["-p", "pt_namedd"], "did you mean pt_named?"),
         ):

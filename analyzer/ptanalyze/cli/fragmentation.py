@@ -56,7 +56,6 @@ def command(
     with progress_bar() as progress:
         setup = Setup.of(machine=machine_for(opened, machine), progress=progress)
         states, shaped = fragmented(opened, by, chosen, setup)
-
     table = partial(fragmentation_frame, states, opened.source)
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
     further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"}, opened)

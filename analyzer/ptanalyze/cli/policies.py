@@ -35,7 +35,6 @@ def command(names: tuple[str, ...], full: bool, output: Output) -> None:
     from ..policies import find, policies
 
     chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
-
     output.emit(
         "policies",
         lambda: list_policies(chosen),

@@ -58,7 +58,6 @@ def command(
     refused: dict[str, str] = {}
     with progress_bar() as progress:
         points = swept(opened, names, grid, setup_from(options, opened, progress), refused)
-
     table = partial(sweep_frame, points, list(grid))
 
     def below() -> list[str]:
