@@ -85,12 +85,15 @@ def command(
         raise pt.UsageError(f"--prometheus {prometheus}: a pipe or device; name a file, it is replaced whole")
     found = survey.survey()
     if whom:
-        pids = {int(one) if one.isdecimal() else pid for one in whom for pid in pt.live.named(one) or [-1]}
-        found = [one for one in found if one.pid in pids or one.name in whom]
-        if not found:
-            missing = [one for one in whom if not (one.isdecimal() or pt.live.named(one))]
-            none = f"{', '.join(whom)}: no process here with memory of its own"
-            raise pt.UsageError(pt.live.not_running(missing[0]) if missing else none)
+        pids = {word: [int(word)] if word.isdecimal() else pt.live.named(word) for word in whom}
+        of = {word: [one for one in found if one.pid in pids[word] or one.name == word] for word in pids}
+        found = [one for one in found if any(one in each for each in of.values())]
+        for word in (word for word, each in of.items() if not each):
+            none = f"{word}: no process here with memory of its own"
+            none = none if pids[word] else pt.live.not_running(word)
+            if not found:
+                raise pt.UsageError(none)
+            pt.options.echo(f"ptanalyze: {none}", err=True)
     if prometheus is not None:
         nodes, least = survey.host_nodes(), 0 if whom else LEAST
         text = prometheus_text(found, nodes, time.time(), top or MOST_GROUPS, by == "cgroup", least)
@@ -185,9 +188,8 @@ def view(
         steps = tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
     grouped_here = any(one.cgroup not in ("", "/") for one in found)
-    cgroup = [{"cgroup": short(one.cgroup)} if grouped_here else {} for one in found]
     all_of_it = [*map(row_of_group, groups)] or [
-        {**row(one), **of} for one, of in zip(found, cgroup, strict=True)
+        row(one) | ({"cgroup": short(one.cgroup)} if grouped_here else {}) for one in found
     ]
     below = [f"--top {len(all_of_it)} lists {len(all_of_it) - top} more"] if len(all_of_it) > top else []
     alike = () if nodes > 1 else PLACES
@@ -291,12 +293,12 @@ def prometheus_text(
     by_cgroup  a group is a cgroup; else a name, kind and cgroup
     least      bytes of resident memory of each group
     """
-    labels = ("cgroup",) if by_cgroup else ("name", "kind", "cgroup")
+    labels, host = (("cgroup",), '{by="cgroup"}') if by_cgroup else (("name", "kind", "cgroup"), "")
     groups = [one for one in grouped(surveyed, attrgetter(*labels)) if one.rss_bytes >= least][:top]
     lines = []
     for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
-        lines.append(f"{PREFIX}{metric} {number}")
+        lines.append(f"{PREFIX}{metric}{host} {number}")
     for metric, (meaning, field) in METRICS.items():
         if nodes == 1 and metric.endswith("remote_share"):
             continue

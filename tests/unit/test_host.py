@@ -107,6 +107,8 @@ def test_a_file_has_series_of_what_is_large_and_of_no_more_than_its_top():
 def test_cgroups_have_the_same_metrics_with_that_label_alone_and_one_node_has_no_remote_shares():
     found = [surveyed(name=name, rss_bytes=LEAST) for name in "ab"] + [surveyed(cgroup="/b")]
     by_name, by_cgroup, one = (series_of(found, *how) for how in ((2, 0), (2, 0, 9, True), (1, 0)))
+    host = {metric: by_cgroup.pop(metric) for metric in list(by_cgroup.keys() - by_name.keys())}
+    assert len(host) == 3 and {*map(tuple, host.values())} == {('by="cgroup"',)}, "a file beside another"
     assert by_cgroup.keys() == by_name.keys() == one.keys() | {"leaf_remote_share", "upper_remote_share"}
     assert by_cgroup["rss_bytes"] == ['cgroup="/a"'] and len(by_name["rss_bytes"]) == 2
 
@@ -153,6 +155,9 @@ def test_a_survey_is_of_those_that_were_asked_for_by_name_or_number(monkeypatch,
         [8], [7, 9], [8, 9],
     ]  # fmt: skip
     assert [(one["cgroup"], one["processes"]) for one in asked("--by", "cgroup")] == [("/b", 2), ("/a", 1)]
+    assert run(["survey", "nobody", "8", "77"]) == 0
+    nobody, gone = capsys.readouterr().err.splitlines()
+    assert "nobody" in nobody and "77" in gone
     assert run(["survey", "nobody"]) == 2
 
 
