@@ -160,16 +160,8 @@ def command(
         must_not_run(words[0])
     say = partial(pt.options.echo, err=True)
     if pages:
-        how = trial.How(
-            least / 100,
-            memory,
-            pause / 1000,
-            seconds or 0.0,
-            limit or 0.0,
-            precision / 100,
-            say,
-            pt.live.as_typed(),
-        )
+        length = seconds or 0.0, limit or 0.0, precision / 100
+        how = trial.How(least / 100, memory, pause / 1000, *length, say, pt.live.as_typed())
         every = click.get_current_context().params.keys() - {"words", "limit", "pairs"}
         asked = [*pt.replay_options.given(*every), *(["--", *words] if words else [])]
         with ExitStack() as stack:
@@ -201,7 +193,7 @@ def command(
         done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
     ratio, of_each = (each[0], done.slowdown, each[-1]), f", {len(each)} pairs of {seconds:g} s each"
-    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each))
+    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each, few=len(each) < PAIRS))
     if file is not None:
         write(file, done)
 
@@ -231,8 +223,8 @@ def measure(command: Sequence[str], user: str | None, file: Path) -> None:
         made.must_fit(True)
 
 
-def written(ratio: Ratio, what: str, of: str, numbers: str) -> str:
-    gain = pt.Interval(*ratio)
+def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str:
+    gain = f"{ratio[1]:.3g}x" if few else pt.Interval(*ratio)
     return str(pt.columns.message("trial", "answer", gain=gain, what=what, of=of, numbers=numbers))
 
 
@@ -245,7 +237,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     count = {state: len(each) for state, each in rates.items()}
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
     found = partly if share > 0.01 else "small pages as found"
-    again = over(rates["again"], rates["split"]) if rates["again"] and rates["split"] else None
+    few = any(0 < count[state] < PAIRS for state in ("found", "contiguous", "huge"))
+    again = over(rates["again"], rates["split"]) if count["again"] >= PAIRS and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once, later = (
         f", {count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))
@@ -256,7 +249,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         (done.contiguous, "contiguous frames", "pages as found", once),
         (again, "check at the end, as found again (1 expected)", split, later),
     )
-    lines = [written(ratio, *words) for ratio, *words in ratios if ratio] or ["huge pages: not measured"]
+    lines = [written(ratio, *of, few=few) for ratio, *of in ratios if ratio] or ["huge pages: not measured"]
     if done.fixed_time:
         lines = [f"huge pages: {done.fixed_time}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
@@ -276,15 +269,15 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines.append("drift          the check at the end misses 1: ratios may be off by as much")
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
-        lines.append(f"busy           load {done.load:.1f} on {cpus}: try --time 5m, on a quieter machine")
-    runs = 0 if rates["split"] else min(3 * count["huge"], 100)  # else four times as long
-    more = ["--pairs", str(runs)] if runs else ["--time", f"{max(60, 4 * done.seconds):.0f}s"]
+        lines.append(f"busy           load {done.load:.1f} on {cpus}: measure on a quieter machine")
+    time, runs = f"{max(60, 4 * done.seconds):.0f}s", str(min(3 * count["huge"], 100))
+    more = ["--time", time] if rates["split"] else ["--pairs", runs]
     longer = f"; next: {pt.errors.as_root()} trial {shlex.join([*more, *asked])}"
     if pid is not None and share >= pt.law.PageTrial.MOSTLY_HUGE:
         sizes = {"huge": share * done.resident, "memory": done.resident}
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
-    elif done.gain and rates["split"] and count["huge"] < PAIRS:
-        lines.append(f"no proposal    too few pairs{longer}")
+    elif done.gain and few and not done.fixed_time:
+        lines.append(f"no proposal    measured too few times{longer}")
     elif done.gain and done.gain[0] > 1 and pid is not None:
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif done.gain and done.gain[0] <= 1 and not done.fixed_time:

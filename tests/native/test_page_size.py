@@ -749,7 +749,8 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     done.rates["huge"] = [ratio] * 6
     assert why in lines_of(done, 7)[-1]
     done.rates["huge"], done.rates["split"] = [ratio] * 2, [1.0] * 2
-    asked = ["--pages", "-p", "7", "--figure-of", "cat a"]
+    asked, done.load = ["--pages", "-p", "7", "--figure-of", "cat a"], 1e6
+    assert not re.search(r"x \(", shown := "\n".join(lines_of(done, 7, asked))) and shown.count("--time") == 1
     assert lines_of(done, 7, asked)[-1].endswith("trial --time 60s --pages -p 7 --figure-of 'cat a'")
     done.rates["split"], done.rates["again"], done.seconds = [1.0] * 6, [1.0] * 3, 30.0
     done.rates["huge"] = [1.2, 0.9] * 3
