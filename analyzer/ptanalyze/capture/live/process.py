@@ -209,13 +209,13 @@ def named(name: str) -> list[int]:
 
 
 def heads(pids: Sequence[int]) -> list[int]:
-    """PIDs that descend from no other of `pids`: a server's, not that of its child that saves."""
+    """PIDs without that of a server's only child, which saves its memory; workers have their own."""
     found = []
     for above in pids:
         found.append(above)
         with suppress(OSError):  # it has ended
             while above := int(stat_fields(f"/proc/{above}")[1]):
-                if above in pids:
+                if above in pids and len(pids) == 2:
                     found.pop()
                     break
     return found
