@@ -297,7 +297,7 @@ class Blocks:
     def state(self) -> str:
         """What is to be said of the pages after an interrupt."""
         wrong = not_undone(self, self.changed())
-        return f"blocks are not as found: {wrong}" if wrong else "its pages are as found"
+        return f"not as found: {wrong}" if wrong else "its pages are as found"
 
 
 def must_be_made(blocks: Blocks, made: int) -> int:
@@ -411,7 +411,8 @@ def not_undone(blocks: Blocks, wrong: np.ndarray) -> str:
     """Which blocks (bool[B]) are not as found, and what to type when; "" for none."""
     shared = any(doubts(blocks.words(at, 1), blocks.zero)[2][0, -1] for at in blocks.address[wrong].tolist())
     then = "shared until the other process ends or writes to them; if it is still there then, " * shared
-    text = f"{np.count_nonzero(wrong):,} of {pt.live.called(blocks.pid)}: {then}{to_undo(blocks.pid)}"
+    count = pt.errors.plural(int(wrong.sum()), "block")
+    text = f"{count} of {pt.live.called(blocks.pid)}, {then}undo with: {to_undo(blocks.pid)}"
     return text if wrong.any() else ""
 
 

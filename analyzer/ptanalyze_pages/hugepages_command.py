@@ -193,7 +193,7 @@ def back(blocks: Blocks) -> Iterator[str]:
         yield f"{pt.live.called(blocks.pid)}: as found: {small} are small again, {huge} huge again"
     yield from left_and_refused(blocks)
     if left := [*filter(None, wrong.values())]:
-        raise pt.errors.PartialDataError(f"blocks are not as found: {'; '.join(left)}")
+        raise pt.errors.PartialDataError(f"not as found: {'; '.join(left)}")
 
 
 def view(table: DataFrame) -> Iterator[pt.columns.Section]:

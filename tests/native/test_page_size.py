@@ -559,7 +559,7 @@ def test_interrupted_it_says_that_pages_are_as_found(program, words, monkeypatch
         with pages_of(one.pid) as pages:
             assert "as found" in pages.state() and not blocks.record_of(pages)
             pages.collapse(np.array([0]))
-            assert "1 block is not as found" in pages.state()
+            assert "not as found: 1 block of" in pages.state()
             pages.restore()
 
 
