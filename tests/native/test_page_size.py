@@ -445,7 +445,7 @@ def test_a_child_keeps_huge_pages_until_its_own_undo(program, capsys):
         child = max(descendants(one.pid))
         for _ in range(2):
             assert run(["hugepages", str(one.pid), "--undo"]) == 3 == run(["hugepages", str(child), "--undo"])
-            assert capsys.readouterr().err.count("4 of PID") == 3 and huge_areas(one.pid)
+            assert capsys.readouterr().err.count("4 blocks of PID") == 3 and huge_areas(one.pid)
         with open(f"/proc/{one.pid}/mem", "r+b", 0) as memory:
             os.pwrite(memory.fileno(), os.pread(memory.fileno(), AREA, one.at["full"]), one.at["full"])
         assert run(["hugepages", str(one.pid), "--undo"]) == 3 and not huge_areas(one.pid)
