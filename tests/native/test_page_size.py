@@ -600,8 +600,8 @@ def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
 
 def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeypatch):
     """What is measured is another test's: here a gain, noise alone, then nothing of too small a program."""
-    command, gains = ["--", str(program), "-", "10"], [[2.0, 2.1], [1.9, 0.5]]
-    rates = {state: [] for state in engine.STATES} | {"found": [1.0, 1.0]}
+    command, gains = ["--", str(program), "-", "10"], [[2.0, 2.05, 2.1], [1.9, 1.2, 0.5]]
+    rates = {state: [] for state in engine.STATES} | {"found": [1.0] * 3}
 
     def measured(words, warm_up, pairs, how):
         assert (list(words), warm_up) == (command[1:], None)
@@ -770,11 +770,12 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
         ([1.2] * 6, (0.0, 0.9), ""),
         ([1.2, 0.9, 1.2] * 2, (0.0, 0.9), "--time"),
         ([1.2] * 6, (0.0, 0.2), "fragmented"),
+        ([1.2] * 2, (0.0, 0.9), "2 of 3"),
     ],
 )
 def test_a_file_that_whatif_would_refuse_is_not_written(tmp_path, monkeypatch, capsys, huge, share, why):
     done = Measured("x", made=[4], seconds=1.0, share=dict(zip(("found", "huge"), share, strict=True)))
-    done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
+    done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * len(huge)
     done.rates["huge"] = huge
     done.blocks = SimpleNamespace(address=[1], most_added=0, longest=0, left=Counter(), refused=Counter())
     monkeypatch.setattr(engine, "try_pages", lambda *_: done)

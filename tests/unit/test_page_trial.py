@@ -222,6 +222,7 @@ def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
         ),
         (800, {}, "save only 20 % of the walk cycles in the trace"),
         (600, {"gain": Interval(1.9, 2.0, 2.1)}, "took 50 % off the run, in the trace they save 40 %"),
+        (0, {"pairs": 2}, "2 of 3"),
         (0, {"huge_share_huge": 0.4}, "only 40 % of its memory became huge: memory is fragmented"),
         (0, {"huge_share_found": 0.6}, "60 % of its memory was in huge pages as found"),
     ],

@@ -328,6 +328,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     MOST_LEFT: ClassVar = 0.7  # of the walk cycles, with them: noise would be divided by what is saved
     LEAST_HUGE: ClassVar = 0.5  # of the memory: below, which part became huge says more than how much did
     MOSTLY_HUGE: ClassVar = 0.9  # of the memory as found, from which on more huge pages cannot gain
+    LEAST_PAIRS: ClassVar = 3  # of measurements that show a range
     UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
     NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
 
@@ -347,6 +348,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         size, took = self.resident_bytes, 1 - 1 / self.gain.middle
         wrong = {
             "gain": self.gain.middle < self.LEAST_GAIN,
+            "few": self.pairs < self.LEAST_PAIRS,
             "noisy": self.gain.low <= 1,
             "found": self.huge_share_found > self.LEAST_HUGE,
             "fragmented": self.share < self.LEAST_HUGE,
@@ -357,6 +359,13 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         }
         code = next((code for code, is_so in wrong.items() if is_so), None)
         if code is not None:
-            numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
+            numbers = {
+                "pairs": self.pairs,
+                "share": self.share,
+                "size": size,
+                "mapped": mapped,
+                "saved": saved,
+                "took": took,
+            }
             why = message("trial", code, gain=self.gain, found=self.huge_share_found, **numbers)
             raise UnfitError(self.program, str(why))
