@@ -16,7 +16,7 @@ from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import ptanalyze, run
 from ptanalyze.cli.replay_options import given
-from ptanalyze.core.columns import Section, message
+from ptanalyze.core.columns import Section, message, messages
 from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, gains, interval
 from ptanalyze.core.machine import load_machine
@@ -54,6 +54,22 @@ def test_the_default_sample_pays_back(policy):
 def best(results):
     """The Answer of the best policy."""
     return verdict(results, None).answers[0]
+
+
+@pytest.mark.parametrize(
+    ("runs", "code"),
+    [(None, "unknown"), ((0.0, 0.0, 0.0), "at-once"), ((1.0, 2.0, 3.0), "later"), ((math.inf,) * 3, "never")],
+)
+def test_an_answer_says_when_its_cost_is_earned_back(results, runs, code):
+    """Once a line of another section stood in its place, whose numbers nobody gives."""
+    found = best([results[0], earning(results[1], runs, 1e9)]).message
+    back = found.numbers["payback"]
+    assert back.code == code and str(found).endswith(f"{back}.")
+
+
+def test_no_sentence_stands_twice():
+    every = [line for lines in messages().values() for line in lines.values() if len(line) > 40]
+    assert len(every) > 150 and len({*every}) == len(every)
 
 
 def told(result, policy, speedup, pages, once=0.0):
