@@ -47,19 +47,11 @@ def window_of(meter: Meter) -> float:
     return 0.5 if sum(later > one for one, later in pairwise(seen)) >= LOOKS / 2 else 1.0
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process, ended ones too (its CPU-time clock)."""
-    try:
-        return time.clock_gettime(~pid << 3 | 2)
-    except OSError:
-        raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured") from None
-
-
 def must_work(pid: int, seconds: float) -> None:
     """UsageError for an idle process: what it does has little to do with its pages."""
-    before = cpu_seconds(pid)
+    before = pt.live.cpu_seconds(pid)
     time.sleep(seconds)
-    used = (cpu_seconds(pid) - before) / seconds
+    used = (pt.live.cpu_seconds(pid) - before) / seconds
     if used < IDLE:
         raise pt.UsageError(
             f"{pt.live.called(pid)} used {100 * used:.1f} % of a CPU in {seconds:g} s: idle; put its usual "
@@ -99,11 +91,11 @@ def counter(stack: ExitStack, pid: int, kind: int, event: int) -> Callable[[], f
 def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
     """The figure of a process: a command's, system calls per CPU second, or instructions per cycle."""
     if figure:
-        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), cpu_seconds(pid)))
+        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), pt.live.cpu_seconds(pid)))
     with suppress(OSError, pt.UsageError):
         calls = counter(stack, pid, 2, system_call_event())
         unit = "system calls per CPU second"
-        meter = Meter(unit, lambda: (calls(), cpu_seconds(pid)), unit)
+        meter = Meter(unit, lambda: (calls(), pt.live.cpu_seconds(pid)), unit)
         if (meter.rate(0.5) or 0) >= pt.live.FEW_CALLS:
             return meter
     with suppress(OSError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def command(
 
             changer = "hugepages --undo" if undo else "hugepages" if dry_run else "hugepages --yes"
             blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
-            asked = "".join(given(param, context.params[param.name or ""]) for param in typed)
+            asked = pt.replay_options.given(*of_pid - {"dry_run", "undo"})
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 pt.options.echo(line)
         return
@@ -127,14 +128,8 @@ def process_of(words: str, asked: bool) -> int | None:
     raise pt.UsageError(f"hugepages: no capture is at {words}, and {pt.live.not_running(words)}")
 
 
-def given(option: click.Parameter, value: Any) -> str:
-    """An option of a plan, as it is typed again to carry it out; "" for --dry-run."""
-    as_typed = {"seconds": "{:g}s".format, "memory": pt.errors.show_size}.get(option.name or "", str)
-    return "" if option.name == "dry_run" else f" {option.opts[0]} {as_typed(value)}"
-
-
 def change(
-    blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: str
+    blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: Sequence[str]
 ) -> Iterator[str]:
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
     from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
@@ -166,7 +161,8 @@ def change(
         yield from left_and_refused(blocks)
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
-        step = f"; next: {pt.errors.as_root()} hugepages {blocks.pid} --yes{asked}" if len(chosen) else ""
+        again = shlex.join(["hugepages", str(blocks.pid), "--yes", *asked])
+        step = f"; next: {pt.errors.as_root()} {again}" if len(chosen) else ""
         yield "longest wait   in tests of redis and memcached, not of this: 139 ms, with --pause 20 47 ms"
         yield f"nothing was changed{step}"
         return

@@ -20,7 +20,7 @@ from ptanalyze_host.node_latency import cpu_model
 
 from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, to_undo, undone
 from .far_tables import NODES, begun, largest, wait
-from .figure import Meter, cpu_seconds, meter_of, must_work, window_of
+from .figure import Meter, meter_of, must_work, window_of
 
 SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
@@ -290,7 +290,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
                     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all())))
                 huge, done.resident = blocks.shares()
                 done.share[state] = min(huge / max(done.resident, 1), 1.0)
-                before = sum(cpu_seconds(pid) for pid in family)
+                before = sum(pt.live.cpu_seconds(pid) for pid in family)
             _, status, used = os.wait4(program.pid, 0)
             program.returncode = os.waitstatus_to_exitcode(status)
             if program.returncode:

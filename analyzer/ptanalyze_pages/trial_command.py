@@ -193,7 +193,8 @@ def command(
         done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
     ratio, of_each = (each[0], done.slowdown, each[-1]), f", {len(each)} pairs of {seconds:g} s each"
-    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each, few=len(each) < PAIRS))
+    few = len(each) < pt.law.PageTrial.LEAST_PAIRS
+    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each, few=few))
     if file is not None:
         write(file, done)
 
@@ -234,11 +235,11 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     from .trial import BUSY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
-    count = {state: len(each) for state, each in rates.items()}
+    count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
     found = partly if share > 0.01 else "small pages as found"
-    few = any(0 < count[state] < PAIRS for state in ("found", "contiguous", "huge"))
-    again = over(rates["again"], rates["split"]) if count["again"] >= PAIRS and rates["split"] else None
+    few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
+    again = over(rates["again"], rates["split"]) if count["again"] >= least and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once, later = (
         f", {count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))

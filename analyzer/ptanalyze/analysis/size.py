@@ -82,12 +82,10 @@ class SizeCurve:
 
     @property
     def turn(self) -> int | None:
-        """Index of the first larger run that the best policy speeds up by NOTICED, as it is written; None: it
-        does none. The verdict on a run that gains less is that there is nothing to gain."""
-        gained = [
-            as_read(gain.middle, gain.low, gain.high) >= NOTICED for _, gain in self.gains(self.best)[1:]
-        ]
-        return gained.index(True) + 1 if any(gained) else None
+        """Index of the first run, 0 for the captured one, that the best policy speeds up by NOTICED, as it is
+        written; None: it does none. The verdict on a run that gains less is that there is nothing to gain."""
+        gained = [as_read(gain.middle, gain.low, gain.high) >= NOTICED for _, gain in self.gains(self.best)]
+        return gained.index(True) if any(gained) else None
 
     @property
     def message(self) -> Message | None:
@@ -95,12 +93,12 @@ class SizeCurve:
         sizes, turn = self.gains(self.best), self.turn
         if len(sizes) < len(self.times):
             return None
-        small = sizes[0][1].middle < NOTICED
         gains = [
             message("size", "gain", gain=gain, size=round(times * self.bytes))
-            for times, gain in sizes[0 if not small else -1 if turn is None else turn :]
+            for times, gain in sizes[-1 if turn is None else turn :]
         ]
-        code = "long" if len(sizes) == 1 else "gains" if not small else "never" if turn is None else "turns"
+        of_several = "never" if turn is None else "turns" if turn else "gains"
+        code = "long" if len(sizes) == 1 else of_several
         return message("size", code, policy=self.best, gains=joined(gains))
 
     @property

@@ -147,7 +147,7 @@ def duration(text: str) -> float:
 
 
 def pid(text: str) -> int:
-    """PID of a process, by its number, above 0, or a name that no process has but it and its descendants."""
+    """PID of a process, by its number, above 0, or a name that no process has but it and its only child."""
     from ..capture import live
 
     words = text.split()

@@ -359,13 +359,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         }
         code = next((code for code, is_so in wrong.items() if is_so), None)
         if code is not None:
-            numbers = {
-                "pairs": self.pairs,
-                "share": self.share,
-                "size": size,
-                "mapped": mapped,
-                "saved": saved,
-                "took": took,
-            }
-            why = message("trial", code, gain=self.gain, found=self.huge_share_found, **numbers)
+            numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
+            about = {"gain": self.gain, "found": self.huge_share_found, "pairs": self.pairs}
+            why = message("trial", code, **about, **numbers)
             raise UnfitError(self.program, str(why))

@@ -7,6 +7,7 @@ from .process import Process as Process
 from .process import called as called
 from .process import check_process as check_process
 from .process import command_line as command_line
+from .process import cpu_seconds as cpu_seconds
 from .process import cpu_ticks as cpu_ticks
 from .process import ends_once as ends_once
 from .process import heads as heads

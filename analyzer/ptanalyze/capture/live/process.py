@@ -18,6 +18,7 @@ from ...core.errors import PartialDataError, UsageError, as_root, meant
 from ...core.process import ASKED
 
 LONGEST = 4096  # bytes of a command line that are kept
+NOTED = 1000  # characters of it that a trace keeps
 STEPPED = 2.0  # seconds by which the clock may have been set meanwhile
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 START = 19  # of stat_fields: when a process began, in ticks
@@ -128,7 +129,6 @@ def keeps_page_size(pid: int) -> str:
 FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 EVENTS = Path("/sys/bus/event_source/devices")  # "cpu", or one for each kind of CPU, where instructions count
 LOOK = 0.1  # seconds
-CUT = 1000  # characters that a trace keeps of a command
 
 
 def page_trial(pid: int | None, name: str = "PID", command: str | None = None) -> str:
@@ -137,7 +137,7 @@ def page_trial(pid: int | None, name: str = "PID", command: str | None = None) -
     command: what was recorded, which can be started again."""
     by_itself = counts_work(pid)
     if pid is None and command is not None and not by_itself:
-        known = name != "PID" and 0 < len(command) < CUT
+        known = name != "PID" and 0 < len(command) < NOTED
         return f"{as_root()} trial --pages -- {command if known else './app'}"
     return f"{as_root()} trial --pages -p {pid or name}{'' if by_itself else ' --figure-of CMD'}"
 
@@ -147,7 +147,7 @@ def counts_work(pid: int | None) -> bool:
     alone, by which a trial can tell how much it does."""
     if any(EVENTS.glob("cpu*")) or pid is None:
         return any(EVENTS.glob("cpu*"))
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, PartialDataError):
         calls, cpu = _work(pid)
         time.sleep(LOOK)
         later, used = _work(pid)
@@ -158,7 +158,15 @@ def counts_work(pid: int | None) -> bool:
 def _work(pid: int) -> tuple[int, float]:
     """(system calls that read and wrote, CPU seconds) of a process, so far."""
     counts = re.findall(r"^sysc[rw]: (\d+)", (Path("/proc") / str(pid) / "io").read_text(), re.M)
-    return sum(map(int, counts)), time.clock_gettime(~pid << 3 | 2)  # its CPU-time clock
+    return sum(map(int, counts)), cpu_seconds(pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process, ended ones too (its CPU-time clock)."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        raise PartialDataError(f"PID {pid}: ended before all was measured") from None
 
 
 def still_runs(facts: Mapping[str, Any]) -> int | None:
@@ -210,12 +218,14 @@ def named(name: str) -> list[int]:
 
 def heads(pids: Sequence[int]) -> list[int]:
     """PIDs without that of a server's only child, which saves its memory; workers have their own."""
+    if len(pids) != 2:
+        return list(pids)
     found = []
     for above in pids:
         found.append(above)
         with suppress(OSError):  # it has ended
             while above := int(stat_fields(f"/proc/{above}")[1]):
-                if above in pids and len(pids) == 2:
+                if above in pids:
                     found.pop()
                     break
     return found

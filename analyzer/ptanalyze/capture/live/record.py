@@ -27,7 +27,7 @@ from ...world.mm_events import merged
 from ..check import Covered, program_maps
 from . import supervise
 from .locate import native
-from .process import huge_pages
+from .process import NOTED, huge_pages
 from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
@@ -100,7 +100,6 @@ def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], ends: NDArray[np.uint
     return np.asarray(over < np.searchsorted(starts, vmas["end"]))
 
 
-NOTED = 1000  # characters of the command line that the trace itself keeps
 MUCH = 0.05  # of the regions touched: less that is freed is not worth a word
 SHORTER = {
     "exec": "the program replaced itself and its page tables by another (exec), which was not traced: name "
