@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import ptanalyze
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
@@ -165,6 +166,14 @@ def test_latencies_that_a_machine_lacks_are_missed_before_anything_is_computed(n
     with pytest.raises(UsageError, match=r"latency\.contended = none"):
         ptanalyze.advise(native, machine=idle, contended=True, progress=lambda *tick: ticks.append(tick))
     assert ticks == []
+    for machine, how, memory in (
+        (idle, {}, None),
+        (known, {}, "idle"),
+        (known, {"contended": True}, "loaded"),
+        (known, {"stands_for": 4}, "idle-to-loaded"),
+    ):
+        found = replay(native, ["linux"], machine=machine, **how).results
+        assert {one.provenance.get("memory") for one in found} == {memory}
 
 
 PERF = """{cycles},,cycles:u,10000000000,100.00,,

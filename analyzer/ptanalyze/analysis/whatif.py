@@ -86,6 +86,8 @@ def replay_scenario(
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
+    if machine.nodes > 1 and machine.latency.contended is not None:
+        known["memory"] = "idle-to-loaded" if len(states) > 1 else "loaded" if states[0] else "idle"
     measured: Calibration | Pages | None = None if isinstance(trial, PageTrial) else trial
     if isinstance(trial, PageTrial):
         if id(huge) not in done:

@@ -113,7 +113,7 @@ def about(base: Result) -> str:
     share = base.walk_share
     run = message("about", "as-traced" if base.run == AS_TRACED else "warm", accesses=int(base.hits.sum()))
     parts = [
-        message("about", "machine", machine=base.machine),
+        message("about", base.provenance.get("memory", "machine"), machine=base.machine),
         "" if base.placement == EVERY_NODE else threads_placed(base.placement),
         base.stands_for,
         message("about", "each-walks", walks=base.walks // readers, nodes=readers)
