@@ -283,7 +283,7 @@ def test_rows_of_figure_1_are_predicted_without_the_workload_itself():
 def test_walks_are_the_longer_the_more_tables_are_remote_and_loaded(workshop):
     """Closed form: what two tables add to a walk adds up."""
     found = named(vmitosis.walks(workshop))
-    assert len(found) == 3 * (6 + 2) + 2 * 2
+    assert len(found) == 3 * (6 + 2), "huge pages of a quick run nearly fit into the TLB: no row"
     assert {name for name, one in found.items() if one.kind == FITTED} == {"walks-gups-R", "walks-gups-RI"}
     for workload in vmitosis.SIZES:
         ours = {
