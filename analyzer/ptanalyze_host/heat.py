@@ -81,7 +81,7 @@ def sample_each(
             for pid, out in files.items()
         }
         try:
-            wait_for_all(ran, began + seconds + SECONDS_TO_END)
+            wait_for_all(ran, seconds)
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
             early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
             for sampler in ran.values():
@@ -107,17 +107,21 @@ def sample_each(
     return outcomes
 
 
-def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], until: float) -> None:
-    """Wait for all samplers; TimeoutExpired after time.monotonic() = `until`. If one is refused, end all."""
-    while running := [sampler for sampler in ran.values() if sampler.poll() is None]:
-        if refused(ran):
-            for sampler in running:
-                sampler.send_signal(signal.SIGTERM)
-        try:
-            running[0].wait(LOOK)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > until:
-                raise
+def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], seconds: int) -> None:
+    """Wait for all samplers; TimeoutExpired SECONDS_TO_END after `seconds`. If one is refused, end all."""
+    began = time.monotonic()
+    with pt.terminal.lines_of_progress() as progress:
+        while running := [sampler for sampler in ran.values() if sampler.poll() is None]:
+            if refused(ran):
+                for sampler in running:
+                    sampler.send_signal(signal.SIGTERM)
+            try:
+                running[0].wait(LOOK)
+            except subprocess.TimeoutExpired:
+                took = time.monotonic() - began
+                if took > seconds + SECONDS_TO_END:
+                    raise
+                progress(min(int(took), seconds), seconds, "sampling accessed bits")
 
 
 def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:

@@ -142,6 +142,7 @@ def change(
         yield f"{pt.live.called(blocks.pid)}: all {len(blocks.address):,} filled blocks are huge{way}"
         return
     if seconds is not None:
+        pt.options.echo(f"sampling PID {blocks.pid} for {seconds:g} s", err=True)
         halves = accessed(blocks.pid, blocks.address, max(round(seconds), 1))[:, chosen]
         chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
         order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"

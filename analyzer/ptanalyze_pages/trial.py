@@ -33,7 +33,6 @@ TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
-EVERY = 20.0  # seconds between two lines, for who reads a log
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -84,6 +83,7 @@ class How(NamedTuple):
     seconds    of a window, 0: window_of; limit: of all, 0: WINDOWS of them; precision: relative range of the
                gain at which it ends before
     say        takes lines for people; run_as: Popen's arguments for a command, as of pt.live.as_typed
+    progress   called with (done, total, what)
     """
 
     least: float = 0.9
@@ -94,6 +94,7 @@ class How(NamedTuple):
     precision: float = 0.01
     say: Callable[[str], None] = lambda line: None
     run_as: Mapping[str, Any] = MappingProxyType({})
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
 
     def blocks(self, stack: ExitStack, pid: int) -> Blocks:
         return Blocks(stack, pid, self.least, self.memory, self.pause, "trial --pages")
@@ -214,14 +215,12 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
 
 
 def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, limit: float) -> None:
-    began, rates, told = time.monotonic(), done.rates[state], 0.0
+    began, rates = time.monotonic(), done.rates[state]
     end = began + limit
     while time.monotonic() < end + (0 if rates else limit):
         rate = window(blocks, meter, done, state, how.seconds)
         rates += [rate] if rate else []
-        if (took := time.monotonic() - began) > told + EVERY:
-            how.say(f"measured {took:.0f} of {limit:.0f} s")
-            told = took
+        how.progress(round(time.monotonic() - began), round(limit), f"measuring {state}")
 
 
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
@@ -241,6 +240,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     several(blocks, meter, done, "contiguous", how, each)
     done.ended = f"measured for {how.limit:g} s (--time)"
     while time.monotonic() < (end if rates["huge"] else began + 2 * how.limit):
+        how.progress(round(time.monotonic() - began), round(how.limit), "measuring pairs")
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
         blocks.split(blocks.all())
@@ -264,6 +264,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     most, moment = 0, "it had its memory" if warm_up is None else f"{warm_up:g} s"
     if warm_up is None:
         how.say(f"a run to see how much memory it takes, then {2 * pairs} in turns")
+        how.progress(0, 2 * pairs + 1, "runs to the end")
         with ExitStack() as stack:
             program = start(stack, command, 0, how)
             most = grown(program)
@@ -276,6 +277,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
     began = time.monotonic()
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
+        how.progress(turn + bool(most), 2 * pairs + bool(most), "runs to the end")
         with ExitStack() as stack:
             started = time.monotonic()
             program = start(stack, command, warm_up or 0, how)

@@ -161,10 +161,12 @@ def command(
     say = partial(pt.options.echo, err=True)
     if pages:
         length = seconds or 0.0, limit or 0.0, precision / 100
-        how = trial.How(least / 100, memory, pause / 1000, *length, say, pt.live.as_typed())
         every = click.get_current_context().params.keys() - {"words", "limit", "pairs"}
         asked = [*pt.replay_options.given(*every), *(["--", *words] if words else [])]
         with ExitStack() as stack:
+            progress = stack.enter_context(pt.terminal.lines_of_progress(first=pt.terminal.STILL))
+            who = pt.live.as_typed()
+            how = trial.How(least / 100, memory, pause / 1000, *length, say, who, progress)
             running = pid
             if pid is None and figure is None:
                 measured = trial.try_runs(words, warm_up, pairs, how)
@@ -216,7 +218,8 @@ def measure(command: Sequence[str], user: str | None, file: Path) -> None:
     from . import trial
 
     how = trial.How(say=partial(pt.options.echo, err=True), run_as=pt.live.as_typed(user))
-    measured = trial.try_runs(command, None, PAIRS, how)
+    with pt.terminal.lines_of_progress(first=pt.terminal.STILL) as progress:
+        measured = trial.try_runs(command, None, PAIRS, how._replace(progress=progress))
     how.say(lines_of(measured)[0])
     made = trial.record(measured, command)
     pt.measured.write_calibration(file, made)

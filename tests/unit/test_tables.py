@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.capture.live.supervise import TraceSize
+from ptanalyze.cli.record import Progress
 from ptanalyze.core.columns import Section
 from ptanalyze.formats.text_output import plain
 from ptanalyze.show.terminal import (
     Column,
     console,
     distinct,
+    lines_of_progress,
     parts,
     percent,
     print_json,
@@ -41,15 +44,12 @@ def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, width):
     assert all(f"{1000 * k:,}" in out for k in range(20)), "no number is folded"
 
 
-def test_a_table_too_wide_is_cut_and_each_part_names_its_rows(capsys, monkeypatch):
+def test_a_table_too_wide_is_cut_each_part_names_its_rows_and_with_room_it_stays_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     print_rows("A title", WIDE_ROWS)
     out = capsys.readouterr().out
     parts = len(re.findall(r"^ policy ", out, re.MULTILINE))
     assert parts > 1 and out.count("vmitosis-replicate") == parts
-
-
-def test_where_there_is_room_a_table_stays_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     print_rows("A title", WIDE_ROWS)
     assert len(capsys.readouterr().out.splitlines()) == 2 + len(WIDE_ROWS)
@@ -155,6 +155,16 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal_until_it_ends(m
         if ends_by:
             raise ends_by
     assert threading.active_count() == threads and not capsys.readouterr().out
+
+
+def test_long_work_announces_itself_in_a_log(monkeypatch):
+    monkeypatch.setattr("sys.stderr", log := Log())
+    with lines_of_progress(3600, 0.01):
+        assert log.line.wait(60)
+    recording = Progress()
+    for after in (1, 2, 3, 31, 32):
+        recording(TraceSize(after, 1 << 20, 1 << 40))
+    assert len(log.getvalue().splitlines()) == 3
 
 
 def test_short_work_says_nothing_and_a_log_that_is_closed_stops_nothing(monkeypatch):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import PartialDataError, UsageError, size_in_words
+from ..show.terminal import FIRST, STILL
 from .options import duration, echo, free_name, new_capture_option, next_step, pid, size
 
 if TYPE_CHECKING:
@@ -276,7 +277,6 @@ def how_it_ended(recording: Recording) -> str:
 # What a person sees while a program is recorded: how far its trace is, and whether the disk will do.
 
 LOW = 2 << 30  # bytes free below which one line warns
-FIRST, EVERY = 2.0, 30.0  # seconds before the first line on a terminal, and between two lines at most
 
 
 class Progress:
@@ -285,7 +285,7 @@ class Progress:
     def __init__(self, waiting_for: str = "") -> None:
         """waiting_for: what the region begins with, "work()"; "" where it begins with the program."""
         self.waiting_for, self.warned = waiting_for, False
-        self.next = FIRST if sys.stderr.isatty() else EVERY
+        self.next = FIRST
 
     def __call__(self, grown: TraceSize) -> None:
         if grown.free < LOW and not self.warned:
@@ -294,11 +294,11 @@ class Progress:
             echo(f"{left}; Ctrl-C ends the program and keeps what is recorded", err=True)
         if grown.seconds >= self.next:
             echo(f"ptanalyze: {line(grown, self.waiting_for)}", err=True)
-            self.next = min(2 * self.next, self.next + EVERY)
+            self.next += min(self.next, STILL) if sys.stderr.isatty() else STILL
 
     def sealing(self, grown: TraceSize) -> None:
         """The program has ended; what follows takes long for a large trace."""
-        if self.next != EVERY:
+        if self.next > FIRST:
             echo(f"ptanalyze: checking and sealing {size_in_words(grown.bytes)} of trace", err=True)
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -213,12 +213,12 @@ def number(value: float | None) -> str:
     return f"{value:,}"
 
 
-STILL = 30.0  # seconds between two lines on how far long work is
+FIRST, STILL = 2.0, 30.0  # seconds before the first line on how far long work is, and between two
 
 
 @contextmanager
 def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
-    """Yields progress(done, total, what): bars on a terminal, else a line on stderr each `every` seconds."""
+    """Yields progress(done, total, what): bars on a terminal, else `lines_of_progress`."""
     bars_fit = os.environ.get("TERM") not in ("dumb", "unknown") and "utf" in locale.getencoding().lower()
     if not (sys.stderr.isatty() and bars_fit):  # not FORCE_COLOR, which is about colour: logs want no bars
         with lines_of_progress(STILL / 6 if sys.stderr.isatty() else every) as progress:
@@ -238,8 +238,9 @@ def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
 
 
 @contextmanager
-def lines_of_progress(every: float) -> Iterator[process.Progress]:
-    """Yields progress(done, total, what), which a thread writes: "replaying walks, 42 % done after 1 min"."""
+def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Callable[..., None]]:
+    """Yields progress(done, total, what), which a thread writes to stderr each `every` seconds, and after the
+    `first`: "replaying walks, 42 % done after 1 min"."""
     now, ended, began = ["at work for"], threading.Event(), time.monotonic()
     rounds: dict[str, tuple[int, int]] = {}  # by what is done: the round, and how far it has come
 
@@ -251,7 +252,9 @@ def lines_of_progress(every: float) -> Iterator[process.Progress]:
         now[0] = f"{what}, {percent(done / max(total, 1))} done after"
 
     def write() -> None:
-        while not ended.wait(every):
+        wait = min(first, every)
+        while not ended.wait(wait):
+            wait = every
             after = show_duration(time.monotonic() - began)
             with suppress(OSError, ValueError):  # stderr that is gone
                 print(f"ptanalyze: {now[0]} {after}", file=sys.stderr, flush=True)
