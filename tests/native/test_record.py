@@ -205,10 +205,8 @@ def test_under_sudo_the_capture_belongs_to_the_user_who_typed_it(known, tmp_path
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65533")
     record([known, "touch"], tmp_path / "c")
-    owners = {
-        (path.stat().st_uid, path.stat().st_gid) for path in (tmp_path / "c", *(tmp_path / "c").iterdir())
-    }
-    assert owners == {(65534, 65533)}
+    made = [path.stat() for path in (tmp_path / "c", *(tmp_path / "c").iterdir())]
+    assert {(one.st_uid, one.st_gid) for one in made} == {(65534, 65533)}
 
 
 def test_a_program_can_run_as_another_user_who_owns_nothing_of_the_capture(known):
@@ -327,17 +325,7 @@ def test_under_sudo_a_program_of_the_environment_runs_as_the_user_who_typed_it(t
 def test_privileges_that_are_missing_are_found_before_the_program_runs(known, tmp_path):
     ran = tmp_path / "ran"
     less = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin,-sys_ptrace"]
-    ours = [
-        sys.executable,
-        "-m",
-        "ptanalyze",
-        "record",
-        "-o",
-        str(tmp_path / "c"),
-        "--",
-        "/usr/bin/touch",
-        ran,
-    ]
+    ours = [sys.executable, "-m", "ptanalyze", "record", "-o", tmp_path / "c", "--", "/usr/bin/touch", ran]
     done = subprocess.run([*less, *map(str, ours)], capture_output=True, text=True, env=environment())
     assert done.returncode == 2 and "CAP_BPF" in done.stderr and "--no-dump" in done.stderr
     assert not ran.exists() and not (tmp_path / "c").exists()
@@ -358,13 +346,8 @@ def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_pa
     ours = [sys.executable, "-m", "ptanalyze", "record", "-o", tmp_path / "c", "--"]
     out, said = tmp_path / "out", tmp_path / "said"  # the child keeps them open: a pipe would not end
     with out.open("w") as stdout, said.open("w") as stderr:
-        subprocess.run(
-            [*ours, sys.executable, "-S", "-c", BACKGROUND],
-            stdout=stdout,
-            stderr=stderr,
-            env=environment(),
-            check=True,
-        )
+        ours += [sys.executable, "-S", "-c", BACKGROUND]
+        subprocess.run(ours, stdout=stdout, stderr=stderr, env=environment(), check=True)
     child = int(out.read_text().split()[0])
     try:
         assert "not what it started" in said.read_text() and f"still running: PID {child}" in said.read_text()
