@@ -270,33 +270,47 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     assert (found.research.code == "gain") is (kind == verdict.TABLES)
 
 
-@pytest.mark.parametrize(
-    ("gain", "huge", "code"), [(1.0003, 0.5, "walks-uncounted"), (1.01, 0, "beyond"), (1.01, 1, "already")]
-)
-def test_a_gain_that_cannot_be_read_is_not_known_either(gain, huge, code):
-    """Notes on huge pages by accessed bits: "beyond 1.000x" would say that a gain is known."""
-    scenario = captured([(0, VAS)])
+def sampled(scenario, gain):
+    """Result of accessed bits, by which huge pages give at most `gain` in reads of leaf entries."""
     run = Interval.exactly(1.0)
     [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
     known = {"local_tables": run, "local_data": None, "walk_share": None}
-    sampled = replace(base, cached_tables=Interval(1.0, gain, gain), **known)
-    about = replace(verdict.workload(scenario), huge_share=huge)
-    found, single = (
-        verdict.verdict([sampled], about),
-        verdict.verdict([replace(sampled, classes=sampled.classes[:1])], about),
-    )
-    assert found.notes[0].code == code and found.of_page_size is single.of_page_size is (code != "already")
+    return replace(base, cached_tables=Interval(1.0, gain, gain), **known)
+
+
+@pytest.mark.parametrize(("gain", "code"), [(1.0003, "walks-uncounted"), (1.01, "beyond"), (1.01, "already")])
+def test_a_gain_that_cannot_be_read_is_not_known_either(gain, code):
+    """Notes on huge pages by accessed bits: "beyond 1.000x" would say that a gain is known."""
+    base, settled = sampled(scenario := captured([(0, VAS)]), gain), code == "already"
+    already = message("unknown", code, huge=1, memory=1, more=0) if settled else None
+    about = replace(verdict.workload(scenario), already=already)
+    bases = base, replace(base, classes=base.classes[:1])
+    found, single = (verdict.verdict([one], about) for one in bases)
+    assert found.notes[0].code == code and found.of_page_size is single.of_page_size is not settled
     assert found.limit.code == "nothing-tables" and single.limit.code == "single-open"
     beside = Interval(1.0, 1.0, 1.5)
-    placed = verdict.verdict([replace(sampled, local_tables=beside)], verdict.workload(scenario))
+    placed = verdict.verdict([replace(base, local_tables=beside)], verdict.workload(scenario))
     assert placed.limit.code == "perhaps-placed"
+
+
+@pytest.mark.parametrize(
+    ("pages", "vma", "settled"), [(512, "[heap]", False), (300, "[heap]", True), (512, "/lib/x.so", True)]
+)
+def test_what_could_be_huge_counts_not_what_is_not(pages, vma, settled):
+    """Seven blocks are huge, 88 %: a trial tells more only where the eighth could be."""
+    end = HEAP + 7 * REGION
+    mapped = [(HEAP + k * REGION, 512 * k, 2) for k in range(7)]
+    mapped += [(end + k * PAGE, 8000 + k) for k in range(pages)]
+    snapshot = build_snapshot(mapped, vmas=[(HEAP, end, "[heap]"), (end, end + REGION, vma)])
+    scenario = captured_scenario(snapshot, None, ScenarioOptions(machine=small_machine(2)))
+    [note, *_] = verdict.verdict([sampled(scenario, 1.0)], verdict.workload(scenario)).notes
+    assert (note.code, note.numbers.get("more")) == (("already", 0) if settled else ("walks-uncounted", None))
 
 
 @pytest.mark.parametrize(("data", "code"), [(1.2, "tables"), (1.4, "tables-unsure")])
 def test_what_limits_is_sure_where_nothing_else_may_gain_as_much(data, code):
     """Both depend on the LLC's share, which is not known: at another one their order turns."""
-    scenario = captured([(0, VAS)])
-    [base] = replay_scenario(scenario, [plan_for("linux")], Setup.of(machine=scenario.machine, costs=COSTS))
+    base = sampled(scenario := captured([(0, VAS)]), 1.0)
     parts = {"local_tables": Interval(1.06, 1.22, 1.45), "local_data": Interval(1.0, 1.15, data)}
     assert verdict.verdict([replace(base, **parts)], verdict.workload(scenario)).limit.code == code
 

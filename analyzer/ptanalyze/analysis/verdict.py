@@ -42,15 +42,18 @@ from ..core.trace import chunk_runs, give_back, threads_placed
 from ..cost.law import PageTrial
 from ..cost.result import Result
 from ..policies import BOUND, RESEARCH, availability
+from ..world.address_space import leaf_entries
 from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
 from ..world.scaling import mapped_bytes
 from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
+from ..world.trees import one_anonymous_vma
 from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
 from .setup import RESHAPED
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES, HUGE_BYTES = 4096, 2 << 20
+FILLED = 0.9  # of a block, which a trial then makes huge (--least)
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Workload:
     on_host        Machine.on_host
     allocator      of most of its memory, as `allocator`
     huge_pages     what the process may have, as mm_events.allowed
-    huge_share     of the captured memory, in huge pages; captured_bytes: all of it
+    already        of a dump, as already_huge
     process        what -p takes for the captured process, the name of its program; PID where none is known
     """
 
@@ -86,8 +89,7 @@ class Workload:
     on_host: Callable[[int], tuple[int, ...]] = lambda node: (node,)
     allocator: str = ""
     huge_pages: str | None = None
-    huge_share: float = 0.0
-    captured_bytes: int = 0
+    already: Message | None = None
     process: str = "PID"
 
     @property
@@ -178,8 +180,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         on_host=machine.on_host,
         allocator=allocator(snapshot),
         huge_pages=allowed(snapshot, scenario.trace),
-        huge_share=0.0 if traced else huge_bytes(snapshot.guest) / max(mapped, 1),
-        captured_bytes=mapped,
+        already=None if traced else already_huge(snapshot, mapped),
         process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
     )
 
@@ -202,6 +203,16 @@ def huge_bytes(tree: Tree) -> int:
     """Bytes that entries above the leaf tables map."""
     every = blocks(tree, (2, 3))
     return sum(int(leaf(raw, level, tree.encoding).sum()) << (3 + 9 * level) for level, _, raw in every)
+
+
+def already_huge(snapshot: Snapshot, memory: int) -> Message | None:
+    """What most of `memory` (bytes) in huge pages leaves: private blocks that a trial would make huge."""
+    if (huge := huge_bytes(tree := snapshot.guest)) <= PageTrial.LEAST_HUGE * memory:
+        return None
+    filled, private = leaf_entries(tree), (tree.level == 1) & one_anonymous_vma(snapshot, tree.base)
+    more = PAGE_BYTES * int(filled[private & (filled >= FILLED * HUGE_BYTES // PAGE_BYTES)].sum())
+    few = more <= (1 - PageTrial.MOSTLY_HUGE) * memory
+    return message("unknown", "already", huge=huge, memory=memory, more=more) if few else None
 
 
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
@@ -467,11 +478,8 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
 
 def _unmeasured(base: Result, about: Workload) -> list[Message]:
     """Parts that accessed bits tell nothing of."""
-    notes: list[Message] = []
     more = base.cached_tables.middle if base.cached_tables else 1.0
-    if about.huge_share >= PageTrial.MOSTLY_HUGE and more < NOTICED:
-        huge = about.huge_share * about.captured_bytes
-        notes.append(message("unknown", "already", huge=huge, memory=about.captured_bytes))
+    notes = [about.already] if about.already and more < NOTICED else []
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:
         return notes
     if not notes and not faster(more):

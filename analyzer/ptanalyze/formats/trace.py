@@ -6,7 +6,6 @@ import mmap
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..core.trace import (
     Scratch,
     Touches,
     Trace,
+    chunk_runs,
     give_back,
 )
 from .atomic import atomic_write
@@ -329,15 +329,9 @@ class TraceDecoder:
 
     def batches(self, least: int) -> Batches:
         """Touches of consecutive whole chunks, each of at least `least` touches but the last."""
-        return Batches(iter([Piece(run, partial(self._touches, run)) for run in self._runs(least)]))
-
-    def _runs(self, least: int) -> Iterator[slice]:
-        at = 0
-        while at < len(self.chunks):
-            start = int(self.chunks["first"][at])
-            last = int(np.searchsorted(self.chunks["first"], start + max(least, 1), side="left"))
-            yield slice(at, last)
-            at = last
+        ends = np.append(self.chunks["first"], self.chunks["touches"].sum())
+        runs = [slice(*run) for run in chunk_runs(ends, max(least, 1))]
+        return Batches(iter([Piece(run, partial(self._touches, run)) for run in runs]))
 
     def _touches(self, run: slice, scratch: Scratch) -> Touches:
         """Touches of chunks; of a small trace they are kept, as every TLB filter asks for them."""

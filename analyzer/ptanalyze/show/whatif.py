@@ -84,10 +84,8 @@ def by_kernel(verdict: Verdict) -> str:
 
 def to_type(verdict: Verdict) -> list[str]:
     """The line to type today; [] where none is known to gain."""
-    if not verdict.today:
-        return []
-    line, why = verdict.today
-    return [str(message("try", "line", line=line, why=why))]
+    typed = dict(zip(("line", "why"), verdict.today, strict=False))
+    return [str(message("try", "line", **typed))] if typed else []
 
 
 def beware(verdict: Verdict, notes: Sequence[str] = (), short: object = True) -> list[str]:
