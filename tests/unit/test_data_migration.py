@@ -2,6 +2,7 @@
 
 import os
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -235,11 +236,7 @@ def moving(draw, native):
     hits = np.zeros((len(case.placement.cpu_node), 3), np.int64)
     case = Case(*case[:-1], type(case.stream)(case.stream.page, case.stream.write, case.stream.offset, hits))
     moves = draw(schedules)
-    return case, moves if not native else Moves(**{**as_dict(moves), "by": "guest"})
-
-
-def as_dict(moves):
-    return {name: getattr(moves, name) for name in moves.__struct_fields__}
+    return case, moves if not native else msgspec.structs.replace(moves, by="guest")
 
 
 def scenario_with(case, moves):

@@ -316,15 +316,12 @@ def test_a_walk_has_a_numbered_cell_per_read(levels, host_levels, rows):
     table = walked(snapshot, VA)
     figure = plots.walk(table)
     assert readable(figure)
-    cells = sorted((text.get_text() for text in figure.axes[0].texts if text.get_text()), key=cell_number)
+    cells = [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+    cells.sort(key=lambda text: int(text.partition(":")[0]))
     assert cells == [f"{k}: node {node}" for k, node in enumerate(table["node"], 1)]
     assert len(figure.axes[0].get_yticks()) == rows
     heads = [f"L{level}" for level in range(levels, 0, -1)] + ["page"] * (host is not None)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == heads
-
-
-def cell_number(text):
-    return int(text.partition(":")[0])
 
 
 def test_odd_walks_are_drawn(wide):

@@ -184,10 +184,6 @@ SERVERS = {  # policy: node that serves (tree, table) to a reader
 POLICIES = ["linux", "interleave", "bind", "ideal", "vmitosis-replicate", "mitosis"]
 
 
-def ask_untraced(snapshot, policies, nodes=NODES):
-    return answered(snapshot, policies, nodes=nodes, cold=True)
-
-
 def servers(snapshot, name):
     """(guest_server, host_server) for the twin; mitosis acts on the guest only."""
     outer = {"mitosis": "linux", "interleave": "interleave after the guest's"}.get(name, name)
@@ -204,7 +200,7 @@ def servers(snapshot, name):
 def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(snapshot, name):
     if snapshot.native and name == "vmitosis-replicate":
         return
-    found = ask_untraced(snapshot, [(name, {})])[-1]
+    found = answered(snapshot, [(name, {})], nodes=NODES, cold=True)[-1]
     reads, classes, left_out = naive.count(snapshot, NODES, *servers(snapshot, name))
     assert {tuple(at[:3].tolist()): int(found.reads[tuple(at)]) for at in np.argwhere(found.reads)} == +reads
     assert {tuple(at.tolist()): int(found.classes[tuple(at)]) for at in np.argwhere(found.classes)} == classes
