@@ -165,6 +165,8 @@ def test_long_work_announces_itself_in_a_log(monkeypatch):
     for after in (1, 2, 3, 31, 32):
         recording(TraceSize(after, 1 << 20, 1 << 40))
     assert len(log.getvalue().splitlines()) == 3
+    log.close()
+    recording.sealing(TraceSize(33, 1 << 20, 1 << 40))  # a terminal that is gone: what was recorded is kept
 
 
 def test_short_work_says_nothing_and_a_log_that_is_closed_stops_nothing(monkeypatch):

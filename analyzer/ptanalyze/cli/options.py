@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
@@ -30,8 +31,9 @@ Offer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Complet
 
 
 def echo(line: str, err: bool = False) -> None:
-    """Print one line, what it names being printable."""
-    click.echo(printable(line), err=err)
+    """Print one line, what it names being printable; standard error that is gone ends no work."""
+    with suppress(OSError, ValueError) if err else nullcontext():
+        click.echo(printable(line), err=err)
 
 
 def next_step(*words: object) -> str:
