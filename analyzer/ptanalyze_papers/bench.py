@@ -18,9 +18,8 @@ LINUX: Design = ("linux", {})
 MITOSIS: Design = ("mitosis", {})
 HYDRA: Design = ("hydra", {})
 UNFILTERED: Design = ("hydra", {"tlbflush": "off"})
-ALL_RANGES: Design = ("hydra", {"tlbflush": "all"})
 
-DESIGNS = {"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA, "unfiltered": UNFILTERED, "all": ALL_RANGES}
+DESIGNS = {"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA, "unfiltered": UNFILTERED}
 
 
 Size = TypeVar("Size", int, str)

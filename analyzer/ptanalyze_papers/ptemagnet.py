@@ -8,7 +8,7 @@ import ptanalyze as pt
 
 from .bench import Bench
 from .row import Row, published
-from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, Graph, corunner, unused_bytes
+from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, Graph, corunner
 
 PAPER = published("ptemagnet")
 MEASURES = {
@@ -36,7 +36,6 @@ def table_1(bench: Bench) -> Iterator[Row]:
     alone, stress = counts(bench, ALONE), counts(bench, BESIDE_STRESS)
     for name, column in MEASURES.items():
         yield PAPER.row(name, stress[column] / alone[column])
-    yield PAPER.row("scattered-change", BESIDE_STRESS / ALONE)
 
 
 def table_4(bench: Bench) -> Iterator[Row]:
@@ -46,12 +45,6 @@ def table_4(bench: Bench) -> Iterator[Row]:
     yield PAPER.row("objdet-repaired", repaired(bench))
     for name, column in MEASURES.items():
         yield PAPER.row(f"objdet-{name}", after[column] / before[column])
-
-
-def section_6(bench: Bench) -> Iterator[Row]:
-    """Cost of reservations."""
-    yield PAPER.row("unused", 100 * unused_bytes(bench) / DATASET)
-    yield PAPER.row("allocation", 1.0)
 
 
 def lines_of(scattered: pt.reservations.Fragmentation) -> float:
@@ -73,5 +66,4 @@ FIGURES = {
     "section 3.3": section_3,
     "Table 1": table_1,
     "Table 4": table_4,
-    "section 6.2, section 6.4": section_6,
 }

@@ -286,11 +286,8 @@ class Holes:
         self.holes = merged
 
 
-def allocations(sockets: int, stateful: bool, touched: bool = True) -> dict[str, Work]:
-    """{design: Work} per allocation, with a thread on each of `sockets` sockets.
-
-    touched  every page of a segment is written, otherwise only its first
-    """
+def allocations(sockets: int, stateful: bool) -> dict[str, Work]:
+    """{design: Work} per allocation, every page of it written, with a thread on each of `sockets` sockets."""
     script, holes = Script(range(sockets)), Holes()
     sizes = np.random.default_rng(0)
     held: list[deque[tuple[int, int]]] = [deque() for _ in range(sockets)]
@@ -299,7 +296,7 @@ def allocations(sockets: int, stateful: bool, touched: bool = True) -> dict[str,
         pages = int(np.ceil(sizes.gamma(SHAPE, MEAN_BYTES / SHAPE) / PAGE)) or 1
         at = holes.take(pages)
         script.mmap(thread, at, pages)
-        script.touch(thread, at + np.arange(pages if touched else 1))
+        script.touch(thread, at + np.arange(pages))
         held[thread].append((at, pages))
 
     def free(thread: int) -> None:

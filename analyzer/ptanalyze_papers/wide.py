@@ -256,25 +256,6 @@ def loading() -> dict[str, float]:
     return {name: work(*both, LOADED, ghz).busy for name, both in results.items()}
 
 
-# Threads of a VM fill memory page by page in turn (PTEMagnet, section 6.2).
-
-SIZE = 64 << 20  # bytes
-
-
-def unused_bytes(bench: Bench) -> int:
-    """The most bytes that PTEMagnet holds reserved and not yet used at any time."""
-    size = bench.size(SIZE, SIZE >> 2)
-    capture = bench.capture(trace=False, size=size, nodes=1, guest="visible", threads=THREADS)
-    script, part = Script([0] * THREADS), size // PAGE // THREADS
-    for page in range(part):
-        for thread in range(THREADS):
-            script.touch(thread, PROCESS_START // PAGE + thread * part + page)
-    machine = pt.load_machine("ptemagnet-broadwell").resized(1)
-    designs: dict[str, Design] = {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}
-    results = script.replay_on(capture.snapshot, designs, machine)
-    return int(results["ptemagnet"].facts["unused_bytes_peak"])
-
-
 # Page tables of a dataset that threads of every socket share in part (Hydra, section 5.2, Table 4).
 
 FOOTPRINTS_SOCKETS = 8

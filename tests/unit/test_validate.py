@@ -21,7 +21,6 @@ from ptanalyze_papers import (
 from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import bench
 from ptanalyze_papers.law_rows import misplaced, replicated, run_of
-from ptanalyze_papers.ports import FIGURES
 from ptanalyze_papers.row import Paper, Row, flat, published
 from ptanalyze_papers.run import PAPERS, tally, validate
 from ptanalyze_papers.script import TOP, Holes, Script
@@ -30,6 +29,12 @@ from ptanalyze_synth.process import START, new_group
 LAW, BY_PAGES, REPLAYED, MODELLED, TRACED, FITTED, NOT_REPRODUCIBLE = files.KINDS
 
 # `validate`: the arithmetic of rows, what counts as evidence, and files of published figures.
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    with bench(quick=True) as made:
+        yield made
 
 
 def row(ours, kind, value=10.0, bound="", name="one", **more):
@@ -91,6 +96,16 @@ def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
     for one in paper.figure:
         assert one.where.startswith(("Figure ", "Figures ", "Table ", "section ", "sections ", "poster")), one
         assert one.quantity and one.unit and one.kind in files.KINDS and one.note
+
+
+def test_bounds_have_two_sides():
+    """One that holds for any large number is hardly evidence: of four, two are missed, one has no number."""
+    names = {one.name: one.bound for name in PAPERS for one in published(name).figure}
+    other = {"at least": "-most", "at most": "-least"}
+    alone = [name for name, of in names.items() if of and name.rpartition("-")[0] + other[of] not in names]
+    assert " ".join(alone) == (
+        "oblivious-local-local oblivious-one-remote interleaved-least oblivious-thp-most"
+    )
 
 
 def test_a_paper_and_a_row_that_are_not_there_are_refused():
@@ -156,10 +171,9 @@ def test_hydras_footprint_is_the_shared_leaf_tables_and_what_leads_to_them(share
     assert found["hydra"].pages["guest"] == leaves * (1 + 7 * shared) + 8 * upper
 
 
-def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
+def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis(workshop):
     """For a lone thread, as in the paper's figure: its copies cost what the link takes."""
-    with bench(quick=True) as workshop:
-        found, pages = wide.traversal(workshop, wide.alone(), range(10))
+    found, pages = wide.traversal(workshop, wide.alone(), range(10))
     curve = [found[degree] for degree in range(10)]
     assert curve == sorted(curve, reverse=True)
     assert found[9] == pytest.approx(found["mitosis"], rel=0.05)
@@ -176,12 +190,6 @@ def test_a_speed_up_carries_over_by_remote_share_and_distance():
 
 
 # Rows on ports of Mitosis and Hydra: what they compare, and that nothing measured goes into our number.
-
-
-@pytest.fixture(scope="module")
-def rows():
-    with bench(quick=True) as workshop:
-        return {title: list(run(workshop)) for title, run in FIGURES.items()}
 
 
 def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
@@ -206,12 +214,6 @@ def test_runs_on_shared_walkers_follow_from_counters_of_linux():
 
 
 # PTEMagnet's rows: the modelled graph analysis against closed forms, and what is fitted is called so.
-
-
-@pytest.fixture(scope="module")
-def workshop():
-    with bench(quick=True) as made:
-        yield made
 
 
 @given(st.floats(1.9, 7.99))
