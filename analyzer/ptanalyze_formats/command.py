@@ -26,13 +26,7 @@ LISTED = "\n".join(f"    {row.name:<13}{row.what}" for row in FORMATS.values())
       ptanalyze import samples.txt -o sampled
     """,
 )
-@click.argument(
-    "source",
-    metavar="[FORMAT] SOURCE",
-    nargs=-1,
-    required=True,
-    type=click.Path(),
-)
+@click.argument("source", metavar="[FORMAT] SOURCE", nargs=-1, required=True, type=click.Path())
 @pt.options.new_capture_option("SOURCE.capture")
 @click.option(
     "--ept",

@@ -179,10 +179,7 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
     threads: dict[int, int] = {}
     start = -1
     samples = Samples()
-    with (
-        open_input(source) as (file, name),
-        new_trace(out, tracer="perf script", sampled=True) as writer,
-    ):
+    with open_input(source) as (file, name), new_trace(out, tracer="perf script", sampled=True) as writer:
         kinds, periods = Kinds(name), Periods(name)
         for block, before in blocks(file, name):
             columns, gone, bad = parse_block(block, name)
@@ -265,11 +262,7 @@ def write_samples(
                 raise pt.errors.CaptureError(name, "threads", f"over {MOST_THREADS}", why)
             threads[tid] = len(threads)
             writer.event(
-                pt.trace.Event.THREAD_START,
-                a=tid,
-                b=UNKNOWN_THREAD,
-                thread=threads[tid],
-                time=time[0],
+                pt.trace.Event.THREAD_START, a=tid, b=UNKNOWN_THREAD, thread=threads[tid], time=time[0]
             )
         writer.accesses_of(
             columns["page"][part],

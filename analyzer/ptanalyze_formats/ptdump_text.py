@@ -153,9 +153,7 @@ def is_dump(head: Head) -> bool:
 
 
 def import_ptdump(
-    path: str | PathLike[str],
-    directory: str | PathLike[str],
-    nested: str | PathLike[str] | None = None,
+    path: str | PathLike[str], directory: str | PathLike[str], nested: str | PathLike[str] | None = None
 ) -> pt.Snapshot:
     """Snapshot of the last whole dump in a text, also written into the existing `directory`.
 

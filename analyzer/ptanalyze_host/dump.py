@@ -76,14 +76,8 @@ def dump_process(
         raise pt.UsageError(
             "--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed"
         )
-    command = [
-        str(pt.live.native("ptdump")),
-        "process",
-        str(pid),
-        "-o",
-        str(directory),
-        *stopping(stop, max_stop),
-    ]
+    command = [str(pt.live.native("ptdump")), "process", str(pid), "-o", str(directory)]
+    command += stopping(stop, max_stop)
     if bpf is False:
         return run_ptdump([*command, "--pagemap"])
     try:

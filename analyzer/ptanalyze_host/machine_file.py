@@ -293,16 +293,12 @@ def firmware_latency(folder: Path, nodes: sysfs.HostNodes, like: pt.Machine) -> 
     ns = far * like.latency.idle[0][0] / sysfs.LOCAL
     told = []
     for at, node in enumerate(ids):
-        access = hmat.get(node) if nodes[node].memory else None
-        near = (
-            [ids.index(one) for one in access.initiators if one in nodes and nodes[one].cpus]
-            if access
-            else []
-        )
-        if access and near:
+        readers, least = hmat.get(node, ((), 0.0))
+        near = [ids.index(one) for one in readers if one in nodes and nodes[one].cpus]
+        if near and nodes[node].memory:
             told.append(node)
-            ns[:, at] = access.ns * np.maximum(far[:, at] / far[near, at].min(), 1)
-            ns[near, at] = access.ns
+            ns[:, at] = least * np.maximum(far[:, at] / far[near, at].min(), 1)
+            ns[near, at] = least
     guess = (
         f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
         f"of {like.name}; --measure measures it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -260,6 +261,7 @@ def row(one: Surveyed) -> dict[str, pt.columns.Cell]:
 
 PREFIX = "ptanalyze_"
 LEAST, MOST_GROUPS = FEW * (2 << 20), 100  # memory, so that short-lived commands make no series; of a file
+quoted = json.JSONEncoder(ensure_ascii=False).encode
 METRICS = {  # what it is, and the field of a Group
     "processes": ("processes of these labels", "pids"),
     "page_table_bytes": ("bytes of page tables, without the root", "table_bytes"),
@@ -309,13 +311,9 @@ def prometheus_text(
                 value = {} if value is None else {"": len(value) if isinstance(value, tuple) else value}
             for node, gauge in value.items():
                 named = whose if node == "" else {**whose, "node": str(node)}
-                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in named.items())
+                inside = ",".join(f"{key}={quoted(pt.errors.printable(text))}" for key, text in named.items())
                 lines.append(f"{PREFIX}{metric}{{{inside}}} {gauge:.15g}")
     return "\n".join(lines) + "\n"
-
-
-def escaped(text: str) -> str:
-    return pt.errors.printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_prometheus(path: str, text: str) -> None:

@@ -172,15 +172,8 @@ CLASSES = ("access1", "access0")
 MOST_ACCESS = 10**9
 
 
-class Access(NamedTuple):
-    """Reads of one node's memory: by which nodes, ns."""
-
-    initiators: tuple[int, ...]
-    ns: float
-
-
-def read_hmat(nodes: Path) -> dict[int, Access]:
-    """{node: Access} of a directory such as /sys/devices/system/node; nodes without a latency are left out.
+def read_hmat(nodes: Path) -> dict[int, tuple[tuple[int, ...], float]]:
+    """{node: (initiators, ns)} of a directory such as /sys/devices/system/node; those without are left out.
 
     CaptureError names the file whose content is no number.
     """
@@ -188,12 +181,12 @@ def read_hmat(nodes: Path) -> dict[int, Access]:
     return {node: access for node, access in found.items() if access is not None}
 
 
-def access_of(node: Path) -> Access | None:
+def access_of(node: Path) -> tuple[tuple[int, ...], float] | None:
     for name in CLASSES:
         place = node / name / "initiators"
         links = (NODE.fullmatch(path.name) for path in place.iterdir()) if place.is_dir() else ()
         initiators = tuple(sorted(int(link[1]) for link in links if link))
         ns = number(place / "read_latency", most=MOST_ACCESS, missing=0)
         if initiators and ns:  # firmware may leave any of them out
-            return Access(initiators, float(ns))
+            return initiators, float(ns)
     return None

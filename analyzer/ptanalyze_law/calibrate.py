@@ -299,10 +299,7 @@ def machine_name(machine: MachineName) -> str:
 
 
 def stretches(
-    machine: MachineName,
-    common: assumed.FittedPrior,
-    walk_per_cycle: float | None,
-    many: bool = False,
+    machine: MachineName, common: assumed.FittedPrior, walk_per_cycle: float | None, many: bool = False
 ) -> tuple[pt.Interval, pt.Interval, str]:
     """(k of an idle remote node, of a contended one, why).
 

@@ -34,9 +34,7 @@ COEFFICIENTS = {
     help="perf stat output of a run with all tables local. Default: none, but --seconds.",
 )
 @click.option(
-    "--remote",
-    type=click.Path(),
-    help="perf stat output of a run with remote tables. Default: none.",
+    "--remote", type=click.Path(), help="perf stat output of a run with remote tables. Default: none."
 )
 @click.option(
     "--placement",
@@ -44,8 +42,7 @@ COEFFICIENTS = {
     "or shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
 )
 @click.option(
-    "--at",
-    help="Table placement of the --local run, such as RRI or L:0.25,R:0.75. Default: all local.",
+    "--at", help="Table placement of the --local run, such as RRI or L:0.25,R:0.75. Default: all local."
 )
 @click.option(
     "--seconds",

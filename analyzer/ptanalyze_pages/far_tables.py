@@ -15,7 +15,7 @@ from typing import Any
 import ptanalyze as pt
 from ptanalyze_host import sysfs
 from ptanalyze_host.dump import alive, descendants
-from ptanalyze_host.relocate import Tables, counted, leaf_tables, plan, relocate
+from ptanalyze_host.relocate import counted, leaf_tables, plan, relocate
 from ptanalyze_host.walk_cost import counted_here, start
 from ptanalyze_law.perf_stat import read_perf_stat
 
@@ -29,7 +29,6 @@ class Window:
     """One measured time. far: whether tables were; rate: of the figure per second.
 
     tables   share of the leaf entries whose tables are on the far node; data: of pages on the near one
-    by_node  leaf tables by node, the last: not known
     counts   {event: count} of perf stat; {}: this machine counts no walk cycles
     """
 
@@ -37,16 +36,13 @@ class Window:
     rate: float
     tables: float
     data: float
-    by_node: tuple[int, ...]
     counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """near, far: nodes; windows: far, near, far, near ... of `seconds` each."""
+    """windows: far, near, far, near ... of `seconds` each."""
 
-    near: int
-    far: int
     seconds: float
     windows: tuple[Window, ...]
 
@@ -112,15 +108,6 @@ def count_of(command: str) -> float:
             f"--figure-of {command}: printed {done.stdout.strip()[:60]!r}, not a number"
             f"{f' ({why[-1][:100]})' if why else ''}; it prints how much was done so far"
         ) from None
-
-
-def shares(tables: Tables, near: int, far: int) -> tuple[float, float]:
-    """(share of leaf entries in tables on the far node, share of pages on the near one)."""
-    entries = tables.pages.sum(axis=1)
-    everything = max(int(entries.sum()), 1)
-    return float(entries[tables.node == far].sum() / everything), float(
-        tables.pages[:, near].sum() / everything
-    )
 
 
 @contextmanager
@@ -192,13 +179,15 @@ def try_live(
                     f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
                 )
             tables = leaf_tables(pid)
-            by_node = counted(tables.node, tables.pages.shape[1])
-            windows.append(Window(away, rate, *shares(tables, near, far), tuple(by_node.tolist()), counts))
-            say(line_of(windows[-1], near, far))
+            entries = tables.pages.sum(axis=1)
+            parts = entries[tables.node == far], tables.pages[:, near]
+            there, data = (float(part.sum() / max(int(entries.sum()), 1)) for part in parts)
+            windows.append(Window(away, rate, there, data, counts))
+            say(line_of(windows[-1], near, far, counted(tables.node, tables.pages.shape[1]).tolist()))
     finally:
         if alive(pid):
             relocate(pid, near, 0)
-    return Trial(near, far, seconds, tuple(windows))
+    return Trial(seconds, tuple(windows))
 
 
 def begun(command: Sequence[str], how: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
@@ -221,9 +210,10 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
         )
 
 
-def line_of(one: Window, near: int, far: int) -> str:
+def line_of(one: Window, near: int, far: int, by_node: Sequence[int]) -> str:
+    """by_node: leaf tables, the last: not known."""
     speed = f"{one.rate:,.0f} per second"
-    nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(one.by_node[:-1]))
+    nodes = ", ".join(f"{count:,} on node {node}" for node, count in enumerate(by_node[:-1]))
     whose = "far " if one.far else "near"
     return (
         f"tables {whose}: leaf tables {nodes} ({100 * one.tables:.1f} % of entries on node {far}); "

@@ -243,12 +243,6 @@ def shape_of(pattern: str) -> Shape | None:
     return Shape(kind) if pattern == "anneal" else None
 
 
-def graph_of(shape: Shape, key: int) -> kernels.Graph:
-    """The arrays of a graph's kernel, one after another from byte 0 on."""
-    each = np.array((*ROWS, *OWN[shape.kind]), np.int64) << shape.scale
-    return kernels.Graph(np.cumsum(each) - each, shape.scale, shape.skewed, key)
-
-
 def index_of(shape: Shape, size: int, key: int) -> kernels.Index:
     """The B-tree of as many full nodes as fit into `size` bytes: its levels one after another."""
     node = ENTRY * shape.fan
@@ -278,7 +272,8 @@ class Shaped:
         self.shape, self.part, self.half = shape, part, accesses // 2
         self.data: kernels.Graph | kernels.Index | kernels.Netlist
         if shape.kind in GRAPHS:
-            self.data = graph_of(shape, key)
+            each = np.array((*ROWS, *OWN[shape.kind]), np.int64) << shape.scale  # one after another
+            self.data = kernels.Graph(np.cumsum(each) - each, shape.scale, shape.skewed, key)
         elif shape.kind == "btree":
             self.data = index_of(shape, size, key)
         else:

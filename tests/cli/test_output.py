@@ -286,7 +286,7 @@ COUNTED = {
     "cycles:u": 1e10, "instructions:u": 1e10, "dtlb_load_misses.walk_active:u": 3e9,
     "dtlb_store_misses.walk_active:u": 1e8, "dtlb_load_misses.walk_completed:u": 1e8,
 }  # fmt: skip
-TRIED = Trial(0, 1, 10.0, tuple(Window(far, 1.3 - 0.3 * far, far, 1.0, (), COUNTED) for far in (True, False)))
+TRIED = Trial(10.0, tuple(Window(far, 1.3 - 0.3 * far, far, 1.0, COUNTED) for far in (True, False)))
 TABLE = ("policies", "ideal", "-o")
 PLOT = ("walk", "lookup", "0x4000000000", "--plot")
 OUTPUTS = {

@@ -457,7 +457,7 @@ def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
 
 
 def window(far, rate, tables, counts=()):
-    return trial.Window(far, rate, tables, 1.0, (1, 0, 0), dict(counts))
+    return trial.Window(far, rate, tables, 1.0, dict(counts))
 
 
 PERF = """#!/bin/sh
@@ -496,7 +496,7 @@ def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path):
     far = {"cycles": 10e9, "dtlb_load_misses.walk_pending": 4e9, "dtlb_store_misses.walk_pending": 0.0}
     near = far | {"dtlb_load_misses.walk_pending": 2e9}
     windows = window(True, 100.0, 0.999, far.items()), window(False, 125.0, 0.001, near.items())
-    one = trial.Trial(0, 1, 10.0, windows)
+    one = trial.Trial(10.0, windows)
     assert one.slowdown == pytest.approx(1.25)
     write(str(tmp_path / "app.toml"), one)
     stored = (tmp_path / "app.far.csv").read_text()
@@ -509,9 +509,9 @@ def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path):
 def test_a_trial_says_how_much_longer_the_work_of_a_window_takes(tmp_path, capfd):
     rates = [(100.0, 130.0), (100.0, 120.0), (90.0, 117.0)]
     windows = [one for a, b in rates for one in (window(True, a, 0.999), window(False, b, 0.01))]
-    done = trial.Trial(0, 1, 10.0, tuple(windows))
+    done = trial.Trial(10.0, tuple(windows))
     assert done.slowdown == pytest.approx(1.3) and done.slowdowns == pytest.approx([1.3, 1.2, 1.3])
-    slower = trial.Trial(0, 1, 10.0, (window(True, 100.0, 0.999), window(False, 90.0, 0.01)))
+    slower = trial.Trial(10.0, (window(True, 100.0, 0.999), window(False, 90.0, 0.01)))
     write(str(tmp_path / "none.toml"), slower)
     assert "not written" in capfd.readouterr().err and not (tmp_path / "none.toml").exists()
 
