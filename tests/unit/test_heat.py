@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from captures import evenly, member, write_bits, write_rounds
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze import classify
-from ptanalyze.analysis import verdict
+from ptanalyze.analysis import counting, verdict
 from ptanalyze.analysis.classify import classified
 from ptanalyze.analysis.leaf_classes import classify_heat
 from ptanalyze.analysis.setup import Setup, weighed
@@ -266,7 +267,7 @@ def test_too_few_samples_leave_every_share_open(tmp_path):
     assert np.allclose(table["share"], 0.5, atol=0.02)  # of two pages with a walk more or less
     assert (table["share_low"] == 0).all() and (table["share_high"] == 1).all()
     notes = ask(replace(two_regions(), heat=few), [])[0].notes
-    assert any("0-100 % of walks" in note for note in notes)
+    assert any(": 50 % of walks" in note for note in notes), "each table is local to one of two nodes"
 
 
 @pytest.mark.twin
@@ -443,9 +444,12 @@ def test_all_is_the_sum_with_an_interval_of_its_own(family):
     assert set(whole["group"]) == {"all"}
 
 
-def test_a_process_with_too_few_samples_leaves_the_share_open(family):
+def test_samples_leave_a_share_open_only_where_it_depends_on_them(family):
+    """Each table is local to one of the nodes, which walk alike; not so if one of them has no CPUs."""
     heat_of(family / "pid-8", 4)
-    lines = [
-        note for note in replay(family, ["mitosis"]).results[0].notes if "of walks read a remote" in note
-    ]
-    assert lines == ["linux: 0-100 % of walks read a remote leaf entry (95 %, by the samples)"]
+    notes = replay(family, ["mitosis"]).results[0].notes
+    assert [note.split()[:3] for note in notes if "remote leaf" in note] == [["linux:", "75", "%"]]
+    seen = SimpleNamespace(native=True, left_out=np.zeros((2, 1, 1, 3, 1)), counts=np.ones((1, 1, 3, 1)))
+    for readers, expected in (([0, 1], [1.0, 2.0]), ([0], [np.nan, np.nan])):
+        found = counting._remote(seen, np.eye(2, dtype=bool), readers)
+        assert np.array_equal(found[:2], [expected] * 2, equal_nan=True) and found[-1].tolist() == [1, 2]

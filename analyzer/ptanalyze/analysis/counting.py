@@ -472,22 +472,19 @@ def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, 
 
 def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.ndarray | None:
     """float64[parts + 1, 2]: walks with local leaf entries, and all, without each part of the time's samples,
-    at last with all; NaN where nothing is left and some are remote, None where nothing was sampled.
+    at last with all; NaN where nothing is left that would tell, None where nothing was sampled.
 
     local  bool[kinds of servers, nodes]: whether a table of a kind is local to each node
     """
     if seen.left_out is None or not seen.counts.any():
         return None
     local = local[:, readers]
-    if local.all():
-        return np.full((len(seen.left_out) + 1, 2), float(seen.counts[0, 0].sum()))
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
-    found = [
-        (float((known * both).sum()), total) if (total := int(known.sum())) else (np.nan, np.nan)
-        for part in [*seen.left_out[:, 0, 0], seen.counts[0, 0]]
-        for known in [part[: len(local), : both.shape[1]]]
-    ]
-    return np.array(found)
+    parts = np.stack([*seen.left_out, seen.counts])[:, 0, 0, : len(local), : both.shape[1]]
+    found = np.column_stack([(parts * both).sum(axis=(1, 2)), parts.sum(axis=(1, 2))])
+    if len(np.unique(both[parts[-1] > 0])) == 1:  # the same wherever walks go
+        return np.broadcast_to(found[-1], found.shape)
+    return np.where(found[:, 1:] > 0, found, np.nan)
 
 
 def _sampling(each: Sequence[np.ndarray], policy: str) -> list[Finding]:
@@ -498,7 +495,8 @@ def _sampling(each: Sequence[np.ndarray], policy: str) -> list[Finding]:
     low, high = share_bounds(remote[-1], remote[:-1])
     bounds = {"low": float(low), "high": float(high)}
     ends = dict.fromkeys(f"{100 * end:.{1 if high < 0.1 else 0}f}" for end in (low, high))
-    text = f"{'-'.join(ends)} % of walks read a remote leaf entry (95 %, by the samples)"
+    how = "95 %, by the samples" if low < high else "as all nodes walk alike"
+    text = f"{'-'.join(ends)} % of walks read a remote leaf entry ({how})"
     return [Finding("remote-by-samples", text, policy=policy, numbers=bounds)]
 
 
