@@ -98,16 +98,18 @@ def largest(pid: int) -> int:
 
 
 def count_of(command: str) -> float:
-    """The number that a shell command prints; UsageError for anything else."""
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace", check=False)
-    try:
-        return float(done.stdout.split()[-1])
-    except (ValueError, IndexError):
-        why = done.stderr.strip().splitlines()
-        raise pt.UsageError(
-            f"--figure-of {command}: printed {done.stdout.strip()[:60]!r}, not a number"
-            f"{f' ({why[-1][:100]})' if why else ''}; it prints how much was done so far"
-        ) from None
+    """The number that a shell command prints; UsageError for anything else, also when tried again: a file
+    that is being written is empty for a moment."""
+    for wait_before in (0, 0.01, 0.1):
+        time.sleep(wait_before)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace")
+        with suppress(ValueError, IndexError):
+            return float(done.stdout.split()[-1])
+    why = done.stderr.strip().splitlines()
+    raise pt.UsageError(
+        f"--figure-of {command}: printed {done.stdout.strip()[:60]!r}, not a number"
+        f"{f' ({why[-1][:100]})' if why else ''}; it prints how much was done so far"
+    )
 
 
 @contextmanager
@@ -159,6 +161,7 @@ def try_live(
             f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
         )
     pt.live.hold(stack, pid, "trial")
+    count_of(figure)
     events: tuple[str, ...] = ()
     try:
         events = counted_here()

@@ -96,6 +96,10 @@ class How(NamedTuple):
     run_as: Mapping[str, Any] = MappingProxyType({})
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
 
+    @property
+    def window(self) -> float:
+        return SETTLE + self.seconds
+
     def blocks(self, stack: ExitStack, pid: int) -> Blocks:
         return Blocks(stack, pid, self.least, self.memory, self.pause, "trial --pages")
 
@@ -113,10 +117,12 @@ class Measured:
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs
+    program            name of the process that was changed
     seconds            that all took; load: of the last minute; ended: why no more was measured
     """
 
     figure: str
+    program: str = ""
     rates: Mapping[str, list[float]] = field(default_factory=lambda: {state: [] for state in STATES})
     blocks: Blocks | None = None
     made: list[int] = field(default_factory=list)
@@ -177,14 +183,14 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         meter = meter_of(stack, pid, figure)
         seconds = how.seconds or window_of(meter)
         how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds)
-        done = Measured(meter.name, blocks=blocks)
+        done = Measured(meter.name, name_of(blocks), blocks=blocks)
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
             with undone(blocks):
                 windows(blocks, meter, done, how)
                 blocks.restore()
-                several(blocks, meter, done, "again", how, AGAIN * (SETTLE + how.seconds))
+                several(blocks, meter, done, "again", how, AGAIN * how.window)
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
             raise KeyboardInterrupt(f" after {pairs}; {blocks.state()}") from None
@@ -200,12 +206,7 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
     after, done.resident = blocks.shares()
     if rate is None:
         done.still += 1
-        grew = sum(map(len, done.rates.values()))
-        if done.still >= max(STILL, grew + 1):
-            raise pt.UsageError(
-                f"trial --pages: {meter.name} did not grow in {done.still} of {done.still + grew} windows of "
-                f"{seconds:g} s; give --for more time, or put load on it"
-            )
+        must_grow(done, seconds, STILL)
         return None
     if abs(after - before) > CHANGED * len(blocks.address) * HUGE:
         done.thrown += 1
@@ -214,33 +215,44 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
     return rate
 
 
+def must_grow(done: Measured, seconds: float, most: int) -> None:
+    """UsageError where the figure stood still in `most` windows or more, and in more than it grew in."""
+    grew = sum(map(len, done.rates.values()))
+    if done.still >= max(most, grew + 1):
+        raise pt.UsageError(
+            f"trial --pages: {done.figure} did not grow in {done.still} of {done.still + grew} windows of "
+            f"{seconds:g} s; give --for more time, or put load on it"
+        )
+
+
 def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, limit: float) -> None:
+    """Windows for `limit` seconds, to half a window; twice as long where none counts."""
     began, rates = time.monotonic(), done.rates[state]
-    end = began + limit
-    while time.monotonic() < end + (0 if rates else limit):
+    while (took := time.monotonic() - began) < (limit - how.window / 2 if rates else 2 * limit):
+        how.progress(round(took), round(limit), f"measuring {state}")
         rate = window(blocks, meter, done, state, how.seconds)
         rates += [rate] if rate else []
-        how.progress(round(time.monotonic() - began), round(limit), f"measuring {state}")
 
 
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns."""
-    began, rates = time.monotonic(), done.rates
-    end = began + how.limit - AGAIN * (SETTLE + how.seconds)
-    each, pair = how.limit / 6, 2 * (SETTLE + how.seconds)
+    began, rates, each = time.monotonic(), done.rates, max(how.limit / 6, how.window)
+    first, last = 2 * each + 2 * how.window, AGAIN * how.window
+    whole = max(how.limit, first + last)
     how.say(
-        f"measuring as found, {each:.3g} s; first pair in about {2 * each + pair:.0f} s, done in about "
-        f"{how.limit:.0f} s"
+        f"measuring as found, {each:.3g} s; first pair in about {first:.0f} s, done in about {whole:.0f} s"
     )
     several(blocks, meter, done, "found", how, each)
+    must_grow(done, how.seconds, 1)
     how.say(f"making {len(blocks.address):,} blocks huge, and small again")
     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3)))
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how, each)
-    done.ended = f"measured for {how.limit:g} s (--time)"
-    while time.monotonic() < (end if rates["huge"] else began + 2 * how.limit):
-        how.progress(round(time.monotonic() - began), round(how.limit), "measuring pairs")
+    done.ended = f"measured for {whole:.3g} s (--time)"
+    end = whole - last - how.window  # half a pair before
+    while (took := time.monotonic() - began) < (end if rates["huge"] else 2 * whole):
+        how.progress(round(took), round(whole), "measuring pairs")
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
         blocks.split(blocks.all())
@@ -287,6 +299,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             stopped = time.monotonic()
             with standing_still(program.pid) as family:
                 blocks = how.blocks(stack, largest(program.pid))
+                done.program = name_of(blocks)
                 if state == "huge":
                     done.blocks = blocks
                     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all())))
@@ -340,6 +353,10 @@ def standing_still(pid: int) -> Iterator[list[int]]:
                     os.kill(one, signal.SIGSTOP)
             family += new
         yield family
+
+
+def name_of(blocks: Blocks) -> str:
+    return (blocks.proc / "comm").read_text(errors="replace").rstrip("\n")
 
 
 def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) -> "subprocess.Popen[bytes]":

@@ -282,8 +282,9 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
     elif done.gain and few and not done.fixed_time:
         lines.append(f"no proposal    measured too few times{longer}")
-    elif done.gain and done.gain[0] > 1 and pid is not None:
-        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
+    elif done.gain and done.gain[0] > 1 and (pid is not None or done.program) and not done.fixed_time:
+        who = shlex.quote(done.program) + " --yes (while it runs)" if pid is None else f"{pid} --yes"
+        lines.append(f"next           {pt.errors.as_root()} hugepages {who}")
     elif done.gain and done.gain[0] <= 1 and not done.fixed_time:
         why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
         sentence = pt.columns.message("trial", why, gain=pt.Interval(*done.gain))

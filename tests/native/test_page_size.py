@@ -501,7 +501,7 @@ class Counts:
 
 def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
     with pages_of(areas.pid) as pages:
-        done = Measured("")
+        done = Measured("c")
         meter = Counts(*[1.0, None] * 6, *[None] * 9)
         for _ in range(12):
             if rate := engine.window(pages, meter, done, "found", 0.1):
@@ -511,6 +511,24 @@ def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
             engine.several(pages, meter, done, "found", engine.How(seconds=0.1), 9)
         with pytest.raises(UsageError, match="in 5 of 5 windows"):
             engine.several(pages, meter, Measured(""), "found", engine.How(seconds=0.1), 9)
+        with pytest.raises(UsageError, match="c did not grow in"):  # before anything is changed
+            engine.windows(
+                pages, Counts(*[None] * 4, *[1.0] * 9), Measured("c"), engine.How(seconds=0.3, limit=0.6)
+            )
+        assert not pages.huge().any()
+
+
+@pytest.mark.parametrize("limit", [3, 20, 60])
+def test_a_trial_takes_as_long_as_it_says(areas, monkeypatch, limit):
+    now, said, began = [], [], time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: began + sum(now), sleep=now.append)
+    monkeypatch.setattr(engine, "time", clock)
+    meter = SimpleNamespace(name="c", unit="c", rate=lambda seconds: now.append(seconds) or 1.0)
+    how = engine.How(seconds=1.0, limit=limit, precision=-1, say=said.append)
+    with pages_of(areas.pid) as pages:
+        engine.windows(pages, meter, done := Measured(""), how)
+    promised = int(re.search(r"done in about (\d+) s", said[0])[1])
+    assert promised == max(limit, 8) and abs(sum(now) + 3 * 1.2 - promised) < 2.4 and done.gain
 
 
 @pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (1000, 1.0)])
@@ -762,6 +780,8 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     assert any(line.startswith("drift ") for line in lines_of(done, 7, asked))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert lines_of(done, None, ["--pages", "--", "./app"])[-1].endswith("trial --pairs 18 --pages -- ./app")
+    done.rates["huge"], done.program, done.load = [1.2] * 6, "a b", 0.0
+    assert lines_of(done)[-1].endswith("hugepages 'a b' --yes (while it runs)")
 
 
 @pytest.mark.parametrize(

@@ -524,7 +524,8 @@ def test_a_trial_without_two_nodes_is_refused_in_one_line(pt):
 
 
 @pytest.mark.parametrize("command", ["echo many", "true", "cat /nonexistent"])
-def test_a_figure_that_is_no_number_is_named(command):
+def test_a_figure_that_is_no_number_is_named(tmp_path, command):
     with pytest.raises(UsageError, match="--figure-of"):
         trial.count_of(command)
     assert trial.count_of("echo done 12.5") == 12.5
+    assert trial.count_of(f"cd {tmp_path}; test -e read && echo 5; touch read") == 5
