@@ -21,10 +21,7 @@ PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
 def validate(
-    papers: Sequence[str] = (),
-    wanted: str = "",
-    quick: bool = False,
-    progress: pt.process.Progress = None,
+    papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: pt.process.Progress = None
 ) -> DataFrame:
     """Table of row.flat, a row per published number.
 

@@ -243,8 +243,7 @@ def work(before: pt.Result, after: pt.Result, units: int, ghz: float) -> Work:
     """
     busy = (spent(after) - spent(before)) / ghz
     return Work(
-        busy / units,
-        (pt.counts.held_ns(after.system_calls) - pt.counts.held_ns(before.system_calls)) / units,
+        busy / units, (pt.counts.held_ns(after.system_calls) - pt.counts.held_ns(before.system_calls)) / units
     )
 
 

@@ -75,10 +75,7 @@ def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
         )
 
 
-READERS = {
-    "maps": lambda path: parse_maps(path.read_bytes(), path),
-    "perf stat": read_perf_stat,
-}
+READERS = {"maps": lambda path: parse_maps(path.read_bytes(), path), "perf stat": read_perf_stat}
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

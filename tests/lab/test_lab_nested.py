@@ -35,8 +35,7 @@ PLACEMENTS = {
 
 
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.lab(full=True)) for name in PLACEMENTS],
+    scope="module", params=[pytest.param(name, marks=pytest.mark.lab(full=True)) for name in PLACEMENTS]
 )
 def nested(kernel, ptdump, programs, request):
     name = request.param

@@ -521,8 +521,7 @@ def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
 @pytest.mark.parametrize("limit", [3, 20, 60])
 def test_a_trial_takes_as_long_as_it_says(areas, monkeypatch, limit):
     now, said, began = [], [], time.monotonic()
-    clock = SimpleNamespace(monotonic=lambda: began + sum(now), sleep=now.append)
-    monkeypatch.setattr(engine, "time", clock)
+    monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: began + sum(now), sleep=now.append))
     meter = SimpleNamespace(name="c", unit="c", rate=lambda seconds: now.append(seconds) or 1.0)
     how = engine.How(seconds=1.0, limit=limit, precision=-1, say=said.append)
     with pages_of(areas.pid) as pages:
@@ -758,8 +757,7 @@ def test_gain_divides_what_was_measured_side_by_side():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "why"),
-    [(0.99, "walks cost this program little"), (0.6, "walks cost"), (1.2, "--yes")],
+    ("ratio", "why"), [(0.99, "walks cost this program little"), (0.6, "walks cost"), (1.2, "--yes")]
 )
 def test_what_to_do_is_said_in_every_case(ratio, why):
     done = Measured("")

@@ -568,8 +568,7 @@ def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_the
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.full)],
+    "number", [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.full)]
 )
 def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]

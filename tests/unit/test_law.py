@@ -16,12 +16,7 @@ from ptanalyze.cost import law as run_law
 from ptanalyze.cost.law import CONTENDED, LOCAL, REMOTE, placement
 from ptanalyze.cost.law import MeasuredRun as Run
 from ptanalyze_law.calibrate import calibrate_runs
-from ptanalyze_law.closed_forms import (
-    most_sharing,
-    run_cycles,
-    waited_cycles,
-    waiting_of,
-)
+from ptanalyze_law.closed_forms import most_sharing, run_cycles, waited_cycles, waiting_of
 from ptanalyze_law.predict import ORDER, ORDER_NATIVE, noise_of, order, predict_placement, predict_walks
 
 # Predictions of run time from a calibration alone.

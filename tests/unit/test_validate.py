@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze_papers import (
-    hydra,
-    page_size,
-    ports,
-    ptemagnet,
-    small_traces,
-    vmitosis,
-    vmitosis_moved,
-    wide,
-)
+from ptanalyze_papers import hydra, page_size, ports, ptemagnet, small_traces, vmitosis, vmitosis_moved, wide
 from ptanalyze_papers import row as files
 from ptanalyze_papers.bench import bench
 from ptanalyze_papers.law_rows import misplaced, replicated, run_of
