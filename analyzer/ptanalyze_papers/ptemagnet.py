@@ -8,7 +8,7 @@ import ptanalyze as pt
 
 from .bench import Bench
 from .row import Row, published
-from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, Graph, corunner
+from .wide import ALONE, BESIDE_OBJDET, BESIDE_STRESS, Graph, corunner, slower
 
 PAPER = published("ptemagnet")
 MEASURES = {
@@ -36,6 +36,9 @@ def table_1(bench: Bench) -> Iterator[Row]:
     alone, stress = counts(bench, ALONE), counts(bench, BESIDE_STRESS)
     for name, column in MEASURES.items():
         yield PAPER.row(name, stress[column] / alone[column])
+    added, share = stress["walk_cycles"] / alone["walk_cycles"] - 1, replayed(bench, ALONE).walk_share
+    assert share is not None, "a replayed trace has a run time"
+    yield PAPER.row("time", share.through(lambda walks: 1 + walks * added))
 
 
 def table_4(bench: Bench) -> Iterator[Row]:
@@ -45,6 +48,7 @@ def table_4(bench: Bench) -> Iterator[Row]:
     yield PAPER.row("objdet-repaired", repaired(bench))
     for name, column in MEASURES.items():
         yield PAPER.row(f"objdet-{name}", after[column] / before[column])
+    yield PAPER.row("objdet-time", slower(replayed(bench, BESIDE_OBJDET, "ptemagnet")))
 
 
 def lines_of(scattered: pt.reservations.Fragmentation) -> float:
@@ -54,12 +58,16 @@ def lines_of(scattered: pt.reservations.Fragmentation) -> float:
     return mean
 
 
+def replayed(bench: Bench, lines: float, policy: str = "linux") -> pt.Result:
+    return graph(bench).replayed(lines)[policy]
+
+
 def counts(bench: Bench, lines: float, policy: str = "linux") -> dict[str, Any]:
-    return graph(bench).replayed(lines)[policy].row()
+    return replayed(bench, lines, policy).row()
 
 
 def repaired(bench: Bench) -> float:
-    return float(graph(bench).replayed(BESIDE_OBJDET)["ptemagnet"].facts["ept_lines_per_gpt_line_after"])
+    return float(replayed(bench, BESIDE_OBJDET, "ptemagnet").facts["ept_lines_per_gpt_line_after"])
 
 
 FIGURES = {

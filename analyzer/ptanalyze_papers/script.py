@@ -191,15 +191,19 @@ SPINNING_SOCKETS = 8
 
 
 def calls(
-    call: str, spinning: tuple[int, int] = ALONE, costs: pt.machine.Costs | None = None
+    call: str,
+    spinning: tuple[int, int] = ALONE,
+    costs: pt.machine.Costs | None = None,
+    sockets: int = SPINNING_SOCKETS,
 ) -> dict[str, float]:
     """{design: ns per call}, of a call that changes the entry of a 4 KiB page.
 
-    call  "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
-    thread has a page of its own, in a leaf table of its own.
+    call     "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
+             thread has a page of its own, in a leaf table of its own.
+    sockets  with threads, the caller's among them
     """
     near, far = spinning
-    script = Script([0, *[0] * near, *[node for node in range(1, SPINNING_SOCKETS) for _ in range(far)]])
+    script = Script([0, *[0] * near, *[node for node in range(1, sockets) for _ in range(far)]])
     script.mmap(0, SPIN, SPINNING_REGION * len(script.node))
     for thread in range(len(script.node)):
         script.touch(thread, SPIN + SPINNING_REGION * thread)
