@@ -283,7 +283,8 @@ def dump_guest_tables(
             write_guest(place, space, tables, process.pid)
             made.append(place)
             lines.append(f"{name}: {len(tables.tree)} tables{' (PTI)' if space.pti else ''}")
-            lines += [f"{name}: {count} entries not followed: {why}" for why, count in tables.dropped.items()]
+            for why, count in tables.dropped.items():
+                lines.append(f"{name}: {pt.errors.plural(count, 'entry', 'entries')} not followed: {why}")
     return made, lines
 
 

@@ -172,7 +172,8 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
         f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:
-        lines.append(f"{uses} uses of pages of hugetlbfs left out: the kernel does not clear their bits")
+        left = pt.errors.plural(uses, "use")
+        lines.append(f"{left} of pages of hugetlbfs left out: the kernel does not clear their bits")
     return lines
 
 
@@ -352,4 +353,4 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
             count = import_perf_script(text, inside / pt.formats.TRACE)
     with dumped(inside) as tables:
         lines = dump_process(pid, tables, bpf=True)
-    return [f"{count} samples of {whose} in {seconds} s", *lines]
+    return [f"{pt.errors.plural(count, 'sample')} of {whose} in {seconds} s", *lines]

@@ -52,7 +52,7 @@ def asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator
             "asymmetric; the mean is used"
         )
     if len(pairs) > SHOWN:
-        yield f"{which}: {len(pairs) - SHOWN} more pairs are asymmetric"
+        yield f"{which}: {pt.errors.plural(len(pairs) - SHOWN, 'more pair is', 'more pairs are')} asymmetric"
 
 
 NODES = sysfs.SYSTEM / "node"

@@ -267,7 +267,7 @@ def described(planned: Plan, tables: Tables) -> list[str]:
         f"most on node {planned.node}; leaf tables would be rebuilt there",
         f"leaf tables    {by_node(counted(tables.node, width))}",
         f"data           {by_node(tables.pages.sum(axis=0) * 4096 >> 20)} (MiB, in pages of 4 KiB)",
-        f"rebuilt        {inside.sum():,} leaf tables of {resident} "
+        f"rebuilt        {pt.errors.plural(inside.sum(), 'leaf table')} of {resident} "
         f"in {of}: {by_node(counted(tables.node[inside], width))}; "
         f"the other {(~inside).sum():,} map what is left out",
     ]

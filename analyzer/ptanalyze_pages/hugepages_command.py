@@ -135,11 +135,12 @@ def change(
     from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
     from .mappings import accessed, half_of
 
+    words, plural = pt.errors.size_in_words, pt.errors.plural
     chosen, order = np.flatnonzero(~blocks.was_huge), "by address"
     undo = f"undo with: {to_undo(blocks.pid)}"
     if not len(chosen):
         way = f"; {undo}" if record_of(blocks) else ", as found"
-        yield f"{pt.live.called(blocks.pid)}: all {len(blocks.address):,} filled blocks are huge{way}"
+        yield f"{pt.live.called(blocks.pid)}: all of {plural(len(blocks.address), 'filled block')} huge{way}"
         return
     if seconds is not None:
         pt.options.echo(f"sampling PID {blocks.pid} for {seconds:g} s", err=True)
@@ -147,9 +148,8 @@ def change(
         chosen = chosen[np.argsort(-halves.sum(0), kind="stable")]
         order = f"most accessed first (half of the accesses are to {half_of(halves):,} of {len(chosen):,})"
     chosen = blocks.allowed(chosen[:top])
-    words = pt.errors.size_in_words
     yield (
-        f"{pt.live.called(blocks.pid)}: {len(blocks.address):,} filled blocks of 2 MiB, "
+        f"{pt.live.called(blocks.pid)}: {plural(len(blocks.address), 'filled block')} of 2 MiB, "
         f"{np.count_nonzero(blocks.was_huge):,} of them huge; {'would make' if dry_run else 'making'} "
         f"{len(chosen):,} huge, {order}"
     )
@@ -157,7 +157,8 @@ def change(
         mine = chosen[(blocks.address[chosen] >= area.start) & (blocks.address[chosen] < area.end)]
         if len(mine):
             sizes = ", ".join(map(words, (HUGE * len(mine), PAGE * int(blocks.holes[mine].sum()))))
-            yield f"{area.start:<14x} {area.name[:20] or 'anonymous':20} {len(mine):,} blocks, {sizes} more"
+            name = area.name[:20] or "anonymous"
+            yield f"{area.start:<14x} {name:20} {plural(len(mine), 'block')}, {sizes} more"
     if dry_run:
         yield from left_and_refused(blocks)
         if record_of(blocks):
@@ -174,7 +175,7 @@ def change(
             made = must_be_made(blocks, blocks.collapse(chosen))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; {blocks.state()}") from None
-    yield f"made huge      {made:,} blocks, {words(blocks.added)} more memory"
+    yield f"made huge      {plural(made, 'block')}, {words(blocks.added)} more memory"
     yield from left_and_refused(blocks)
     yield undo
 
@@ -185,9 +186,10 @@ def back(blocks: Blocks) -> Iterator[str]:
     before = blocks.address[blocks.huge()]
     wrong = undo(blocks)
     before, after = np.intersect1d(before, blocks.address), blocks.address[blocks.huge()]
-    small, huge = (f"{len(np.setdiff1d(*x)):,} blocks" for x in ((before, after), (after, before)))
+    changed = np.setdiff1d(before, after), np.setdiff1d(after, before)
+    small, huge = (pt.errors.plural(len(some), "block") for some in changed)
     if not wrong[blocks.pid]:
-        yield f"{pt.live.called(blocks.pid)}: as found: {small} are small again, {huge} huge again"
+        yield f"{pt.live.called(blocks.pid)}: as found: {small} small again, {huge} huge again"
     yield from left_and_refused(blocks)
     if left := [*filter(None, wrong.values())]:
         raise pt.errors.PartialDataError(f"not as found: {'; '.join(left)}")

@@ -176,7 +176,8 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
     """Measure a running process as found, then with huge and split pages in turns; leave it as found."""
     with ExitStack() as stack:
         blocks = how.blocks(stack, pid)
-        how.say(f"PID {pid}: {len(blocks.address):,} blocks of 2 MiB, {blocks.was_huge.sum():,} of them huge")
+        every = pt.errors.plural(len(blocks.address), "block")
+        how.say(f"PID {pid}: {every} of 2 MiB, {blocks.was_huge.sum():,} of them huge")
         if record_of(blocks):
             raise pt.UsageError(f"PID {pid}: its pages were changed before; undo that first: {to_undo(pid)}")
         must_work(pid, how.seconds or 1.0)
@@ -244,7 +245,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     )
     several(blocks, meter, done, "found", how, each)
     must_grow(done, how.seconds, 1)
-    how.say(f"making {len(blocks.address):,} blocks huge, and small again")
+    how.say(f"making {pt.errors.plural(len(blocks.address), 'block')} huge, and small again")
     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3)))
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
@@ -261,7 +262,8 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
             rates["huge"].append(huge)
             rates["split"].append(split)
             shown = [f"{float(f'{rate:.4g}'):,.6g}" for rate in (huge, split)]
-            pair_of = f"pair {len(rates['huge'])}: {shown[0]} with {done.made[-1]:,} blocks huge"
+            made = pt.errors.plural(done.made[-1], "block")
+            pair_of = f"pair {len(rates['huge'])}: {shown[0]} with {made} huge"
             how.say(f"{pair_of}, {shown[1]} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
@@ -285,7 +287,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             raise pt.errors.PartialDataError(
                 f"{command[0]}: {failed or 'ended before it had memory to change'}"
             )
-    done = Measured(f"CPU time after {moment}", ended=f"all {pairs} pairs are measured (--pairs)")
+    done = Measured(f"CPU time after {moment}", ended=f"{pt.errors.plural(pairs, 'pair')} measured (--pairs)")
     began = time.monotonic()
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]

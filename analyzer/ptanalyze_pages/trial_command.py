@@ -194,7 +194,8 @@ def command(
     with ExitStack() as stack:
         done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
     each = sorted(done.slowdowns)
-    ratio, of_each = (each[0], done.slowdown, each[-1]), f", {len(each)} pairs of {seconds:g} s each"
+    ratio = each[0], done.slowdown, each[-1]
+    of_each = f", {pt.errors.plural(len(each), 'pair')} of {seconds:g} s each"
     few = len(each) < pt.law.PageTrial.LEAST_PAIRS
     pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each, few=few))
     if file is not None:
@@ -244,9 +245,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
     again = over(rates["again"], rates["split"]) if count["again"] >= least and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
-    once, later = (
-        f", {count[a]} and {count[b]} windows" for a, b in (("contiguous", "found"), ("again", "split"))
-    )
+    once = f", {count['contiguous']} and {pt.errors.plural(count['found'], 'window')}"
+    later = f", {count['again']} and {pt.errors.plural(count['split'], 'window')}"
     ratios = (
         (done.gain, "huge pages", found, "" if done.contiguous else pairs),
         (done.huge_over_split, "huge pages", split, pairs),
@@ -294,11 +294,12 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
+    block = partial(pt.errors.plural, what="block")
     wait = f"longest call   {1000 * blocks.longest:.1f} ms: a request waits for each with a block of its own"
     return [
         *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
-        *(f"left alone     {count:,} blocks: {why}" for why, count in blocks.left.most_common()),
-        *(f"refused        {count:,} blocks{turns}: {why}" for why, count in blocks.refused.most_common()),
+        *(f"left alone     {block(count)}: {why}" for why, count in blocks.left.most_common()),
+        *(f"refused        {block(count)}{turns}: {why}" for why, count in blocks.refused.most_common()),
     ]
 
 

@@ -68,7 +68,7 @@ def headline(table: DataFrame) -> str:
     """Errors of the rows that are evidence, as ptanalyze_papers.row counts them."""
     evidence = table[table["kind"].map(lambda kind: KINDS[kind][1]) & (table["bound"] == "")]
     if not len(evidence):
-        return f"{len(table)} rows, none of them evidence"
+        return f"{pt.errors.plural(len(table), 'row')}, none of them evidence"
     errors = evidence["error"].abs()
     text = f"{len(evidence)} rows that can fail: median error {100 * errors.median():.1f} %"
     return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"

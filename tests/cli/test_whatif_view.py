@@ -67,9 +67,11 @@ def test_an_answer_says_when_its_cost_is_earned_back(results, runs, code):
     assert back.code == code and str(found).endswith(f"{back}.")
 
 
-def test_no_sentence_stands_twice():
+def test_no_sentence_stands_twice_and_counts_are_written_with_their_nouns():
     every = [line for lines in messages().values() for line in lines.values() if len(line) > 40]
     assert len(every) > 150 and len({*every}) == len(every)
+    nouns = "|".join(re.findall(r":#([a-z ]+)}", text := "\n".join(every)))
+    assert not re.findall(rf"{{\w+:,}} (?:{nouns})s\b", text), '"1 pages"'
 
 
 def told(result, policy, speedup, pages, once=0.0):

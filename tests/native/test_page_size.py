@@ -368,9 +368,9 @@ def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
         for words, there, said in (
             ("--top 3 --memory 64M --for 1s --least 90", 0, "--yes --for 1s --top 3 --least 90 --memory 64M"),
             ("--yes --top 3", 3, f"{pid} --undo"),
-            ("--yes --for 1s", 4, "made huge      1 blocks"),
+            ("--yes --for 1s", 4, "made huge      1 block,"),
             ("", 4, f"hugepages {pid} --undo"),
-            ("--undo", 0, "4 blocks are small again, 0 blocks huge again"),
+            ("--undo", 0, "4 blocks small again, 0 blocks huge again"),
         ):
             assert run(["hugepages", pid, *words.split()]) == 0
             assert sum(huge_areas(one.pid).values()) == there * HUGE and one.added()

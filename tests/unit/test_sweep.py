@@ -66,7 +66,7 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
         ({"latency_ratio": ["0.5"]}, "latency_ratio = 0.5: remote over local latency, from 1 to 1000"),
         ({"latency_ratio": ["far"]}, "latency_ratio = far: must be a number"),
         ({"latency_ratio": ["nan"]}, "latency_ratio = nan: remote over local"),
-        ({"latency_ratio": ["2"], "nodes": ["1"]}, "latency_ratio = 2: machine small, 1 nodes has no remote"),
+        ({"latency_ratio": ["2"], "nodes": ["1"]}, "latency_ratio = 2: machine small, 1 node has no remote"),
         ({"contended": ["maybe"]}, "contended = maybe: true or false"),
         ({"prefetch": ["10"]}, "prefetch = 10"),
     ],

@@ -212,7 +212,7 @@ def describe_facts(recorded: dict[str, Any], manifest: Rows) -> Rows:
             facts[key.replace("_", " ")] = value
         elif isinstance(value, list) and value:
             words = all(isinstance(item, str) for item in value)
-            facts[key.replace("_", " ")] = ", ".join(value) if words else f"{len(value)} ranges"
+            facts[key.replace("_", " ")] = ", ".join(value) if words else plural(len(value), "range")
     return facts
 
 

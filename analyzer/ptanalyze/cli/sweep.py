@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import UsageError, pair_of
+from ..core.errors import UsageError, pair_of, plural
 from .options import Output, capture_argument, output_options
 from .replay_options import capture_of, option, policy_option, replay_options, setup_from
 
@@ -69,7 +69,7 @@ def command(
         "sweep",
         table,
         lambda: [{"point": point, **result.to_json()} for point, result in points],
-        lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *below()])],
+        lambda: [Section(plural(len(points), "point"), rows(points, list(grid)), [LL, *below()])],
         {"curve": table},
         refused,
     )

@@ -65,8 +65,8 @@ class Writer(Formatter):
             return size_in_words(int(value))
         if spec == "time":
             return show_duration(value)
-        if spec.startswith("#"):  # {threads:#thread}: "1 thread", "5 threads"
-            return plural(int(value), spec[1:])
+        if spec.startswith("#"):  # {threads:#thread}: "1 thread", "5 threads"; {pages:#page is|pages are}
+            return plural(int(value), *spec[1:].split("|"))
         return super().format_field(value, spec)
 
 

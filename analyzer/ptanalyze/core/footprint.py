@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .errors import UsageError
+from .errors import UsageError, plural
 from .interval import Interval, margins
 
 LINE_PAGES = 8  # entries of a 64-byte line of a page table
@@ -232,8 +232,8 @@ def reads_per_walk(counts: np.ndarray, lines: float) -> float:
     times, number = np.unique(counts, return_counts=True)
     if len(counts) <= lines:
         raise UsageError(
-            f"{int(counts.sum())} samples saw {len(counts)} lines of leaf entries, and the caches hold "
-            f"{lines:.0f}: too few samples; sample longer or more often, or take `--tracer heat`"
+            f"{plural(int(counts.sum()), 'sample')} saw {plural(len(counts), 'line')} of leaf entries, and "
+            f"caches hold {lines:.0f}: too few samples; sample longer or more often, or take `--tracer heat`"
         )
     low, high = -40.0, 8.0  # log of -log s
     for _ in range(BISECTIONS):

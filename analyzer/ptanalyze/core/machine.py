@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .columns import Finding, noted
-from .errors import MOST_CPUS, MOST_NODES, UsageError, bundled, meant
+from .errors import MOST_CPUS, MOST_NODES, UsageError, bundled, meant, plural
 from .interval import Interval
 from .safe_files import Undecodable, field_and_why, plain_toml, read_given, struct_of
 
@@ -211,7 +211,7 @@ class Machine(Strict):
             walk=None if walk is None else _resized(walk, nodes),
         )
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
-        name = f"{self.name}, {nodes} nodes"
+        name = f"{self.name}, {plural(nodes, 'node')}"
         return msgspec.structs.replace(
             self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, host_nodes=()
         )

@@ -16,6 +16,7 @@ from ..core.errors import (
     bundled,
     listing,
     meant,
+    plural,
     printable,
 )
 from ..core.safe_files import own_directory, read_inside, unpack_ahead, user_cache
@@ -63,7 +64,7 @@ class Capture:
             f"Capture {self.directory.name}",
             {
                 "holds": ", ".join(self._held()),
-                "size": f"{size / 2**20:,.1f} MiB in {len(self.manifest.files)} files",
+                "size": f"{size / 2**20:,.1f} MiB in {plural(len(self.manifest.files), 'file')}",
                 "ask": ", ".join(kinds[what] for what in self._held() if what in kinds) or "join",
             },
         )

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.columns import CAREFUL, MADVISE, Finding
-from ..core.errors import size_in_words
+from ..core.errors import plural, size_in_words
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree, leaf
 from ..core.trace import REGION_SHIFT, Trace
@@ -149,7 +149,7 @@ def guest_findings(huge: trees.Promoted, scenario: Scenario) -> Iterator[Finding
         why = PRCTL if allowed(scenario.snapshot, scenario.trace) == DISABLED else FORBIDDEN
         yield THP(MADVISE, f"{huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone")
     if huge.without_block:
-        text = f"{huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+        text = f"{plural(huge.without_block, 'region')} left at 4 KiB: no free aligned guest block is known"
         yield THP("no-block", text)
 
 

@@ -20,7 +20,7 @@ from pandas import DataFrame, Series, isna, to_numeric
 from ..analysis.frames import peak_bytes
 from ..core import interval
 from ..core.columns import ASSUMED, CACHED, COLD, message
-from ..core.errors import UsageError, show_duration, size_as_read
+from ..core.errors import UsageError, plural, show_duration, size_as_read
 from ..core.interval import Interval
 from . import style
 from .style import save, styled
@@ -270,7 +270,7 @@ def locality(table: DataFrame) -> Figure:
     style.legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title=title)
     left = len(parts) - len(shown)
     return style.finish(
-        figure, table, headline_classes(table, parts), f"{left:,} more are not shown" if left else ""
+        figure, table, headline_classes(table, parts), f"{left:,} more not shown" if left else ""
     )
 
 
@@ -487,7 +487,7 @@ def draw_tree(axis: Axes, name: str, of: DataFrame, colours: Mapping[int, str]) 
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
     axis.set(ylabel=f"{name} level", xlabel="guest-physical address" if name == "ePT" else "virtual address")
-    axis.set_title(f"{name}: {len(of):,} tables", loc="left")
+    axis.set_title(f"{name}: {plural(len(of), 'table')}", loc="left")
 
 
 def extents(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
-from ..core.errors import UsageError, parse_size, size_in_words
+from ..core.errors import UsageError, parse_size, plural, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, Regions, WalkStream, blocks, read_only
@@ -360,6 +360,6 @@ def must_say_something(growth: Growth, tlb: Tlb, regions: Regions, pages: int) -
         )
     if pages < LEAST_TOUCHED * tlb.l1_4k.entries:
         raise TooSmallError(
-            f"--stands-for {growth.factor:g}x: {pages} pages are touched beyond the first TLB level, less "
-            f"than {LEAST_TOUCHED} times its {tlb.l1_4k.entries} entries; record a larger run"
+            f"--stands-for {growth.factor:g}x: {plural(pages, 'page')} touched beyond the first TLB level, "
+            f"less than {LEAST_TOUCHED} times its {tlb.l1_4k.entries} entries; record a larger run"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
+from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError, plural
 from ...core.safe_files import temporary_directory
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...cost.law import UnfitError
@@ -250,7 +250,7 @@ def finish(
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
         recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
     if lost := trace.facts.get("lost_threads", 0):
-        recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
+        recording.problems.append(f"{plural(lost, 'thread was', 'threads were')} not traced: {MOST_THREADS}")
     if recording.snapshot:
         facts_of_trace(directory, trace, native_seconds)
         recording.freed = Covered(trace, read_snapshot(directory)).freed
