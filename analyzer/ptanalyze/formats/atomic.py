@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import PtanalyzeError, UsageError, is_whole
-from ..core.safe_files import lock_unfinished, remove_unfinished, unfinished_name
+from ..core.safe_files import lock_unfinished, remove_unfinished, unfinished_directory, unfinished_name
 
 # Room on disk before a mapped file is written to: a store that finds none is a SIGBUS, not an error.
 
@@ -35,19 +35,13 @@ def says_where(out: Path, inside: Path) -> Iterator[None]:
     try:
         yield
     except PtanalyzeError as error:
-        error.args = tuple(named(one, out, inside) for one in error.args)
+        was, new = str(inside), str(out)
+        error.args = tuple(one.replace(was, new) if isinstance(one, str) else one for one in error.args)
         raise
     except OSError as error:
         if error.errno not in FULL:
             raise
         raise UsageError(f"{out}: cannot write: {os.strerror(error.errno)}; nothing was kept") from None
-
-
-def named(said: Any, out: Path, inside: Path) -> Any:
-    """Text with the final name for each file below `inside`."""
-    if not isinstance(said, str) or str(inside) not in said:
-        return said
-    return said.replace(str(inside), str(out))
 
 
 @contextmanager
@@ -128,12 +122,16 @@ def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "")
     if not place.parent.is_dir():
         raise UsageError(f"{named}: there is no directory {place.parent}; make it first")
     if not may_write(place.parent) and not _is_no_file(place):
-        raise UsageError(f"{named}: no right to write in {place.parent.resolve()}; name another directory")
+        raise UsageError(f"{named}: nothing can be written in {place.parent.resolve()}; name another")
 
 
 def may_write(directory: Path) -> bool:
-    """Whether files can be made in a directory."""
-    return os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
+    """Whether files can be made in a directory, tried: root has every right in /proc. A full disk may."""
+    try:
+        with unfinished_directory(directory, "asked"):
+            return True
+    except OSError as error:
+        return error.errno in FULL
 
 
 # Whose the files are that root makes: under sudo, of the user who typed it.

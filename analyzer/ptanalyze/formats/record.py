@@ -149,7 +149,7 @@ def must_be_new(out: str | PathLike[str]) -> None:
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
     if not may_write(out.parent):
-        raise UsageError(f"{out.parent.resolve()}: no right to write here; name another directory with -o")
+        raise UsageError(f"{out}: nothing can be written in {out.parent.resolve()}; name another with -o")
 
 
 def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:
