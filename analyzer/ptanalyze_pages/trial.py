@@ -113,7 +113,7 @@ class Measured:
     huge, split        pairs, in turns; of whole runs: huge and found
     again              as found, after the end
     made               blocks huge after each collapse
-    thrown, still      windows in which pages changed by themselves; in which the figure stood still
+    thrown, still      windows in which huge pages came or went; in which the figure stood still
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs
@@ -200,7 +200,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
 
 
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
-    """A rate; None where pages changed meanwhile, by khugepaged for one, or the figure stood still."""
+    """A rate; None where huge pages came or went meanwhile, or the figure stood still."""
     before, _ = blocks.shares()
     time.sleep(SETTLE)
     rate = meter.rate(seconds)

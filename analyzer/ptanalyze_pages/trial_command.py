@@ -258,7 +258,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines = [f"huge pages: {done.fixed_time}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
     for number, what, why in (
-        (done.thrown, "thrown away    ", ": pages changed by themselves, by khugepaged for one"),
+        (done.thrown, "thrown away    ", ": huge pages came or went meanwhile"),
         (done.still, "left out       ", " in which the figure did not grow: --for more time each"),
     ):
         lines += [f"{what}{pt.errors.plural(number, 'window')}{why}"] if number else []

@@ -12,16 +12,18 @@ import pytest
 from command_line import is_one_line
 from ptanalyze import synth
 from ptanalyze.analysis.ranking import best_first, rank
+from ptanalyze.analysis.setup import REPLICATE
 from ptanalyze.analysis.verdict import GAIN, NONE, verdict
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import ptanalyze, run
-from ptanalyze.cli.replay_options import given
+from ptanalyze.cli.replay_options import configured, given
 from ptanalyze.core.columns import Section, message, messages
 from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
 from ptanalyze.core.interval import NEVER, Interval, gains, interval
 from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.capture import load
 from ptanalyze.formats.measured import write_machine
-from ptanalyze.policies import BOUND
+from ptanalyze.policies import BOUND, policies
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import earned
 from ptanalyze.show.whatif import memory_cell as memory
@@ -402,3 +404,12 @@ def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_
     assert "thp" in with_pages.out and "1.00x" not in with_pages.out
     assert "changes nothing: mitosis" in with_pages.out and "mainline" not in with_pages.out
     assert pt("whatif", sample, *on, "--full").out.count("mitosis")
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "mode"),
+    [(policies(), [], "no-p"), ([], [f"{REPLICATE}.mode=no-f"], "no-f"), ([REPLICATE], [], None)],
+)
+def test_a_guest_that_sees_no_nodes_asks_for_them_unless_a_mode_is_set(names, settings, mode):
+    asked = dict(configured(list(names), settings, load("vm-numa-oblivious")))
+    assert asked[REPLICATE].get("mode") == mode

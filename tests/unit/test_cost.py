@@ -785,10 +785,6 @@ def histories(nodes):
     return rows.assign(interleaved=rows.path.str.contains("history_ri"))
 
 
-def costs_of(name):
-    return load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
-
-
 def per_entry(rows, ghz, fixed):
     """ns per copied entry: what a fault takes beyond `fixed` ns, over the entries that it copies."""
     each = (rows.entries_copied / rows.events).median()
@@ -800,7 +796,7 @@ def per_entry(rows, ghz, fixed):
 )
 def test_a_copied_entry_costs_what_is_left_of_a_replica_fault(name, machine, count):
     nodes, ghz = machine
-    rows, costs = histories(nodes), costs_of(name)
+    rows, costs = histories(nodes), load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
     assert len(rows) == count and f"{count} histories" in costs.sources["pte_copy_ns"]
     assert costs.pte_copy_ns == pytest.approx(per_entry(rows, ghz, costs.replica_fault_ns), abs=0.1)
     ends = [per_entry(rows[rows.interleaved == yes], ghz, costs.replica_fault_ns) for yes in (False, True)]

@@ -368,8 +368,7 @@ MATRIX = ((100.0, 200.0, 300.0), (200.0, 100.0, 250.0), (300.0, 250.0, 250.0))
 
 
 def tiered():
-    machine = msgspec.structs.replace(small_machine(3), memory_nodes=(SLOW,), latency=Latency(idle=MATRIX))
-    return machine
+    return msgspec.structs.replace(small_machine(3), memory_nodes=(SLOW,), latency=Latency(idle=MATRIX))
 
 
 def spread():

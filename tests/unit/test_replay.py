@@ -614,9 +614,6 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
     nodes = sorted(data.draw(st.sets(st.integers(0, case.machine.nodes - 1), min_size=1)))
     levels = data.draw(st.sampled_from([(1,), (2, 3), (4, 5), (1, 2, 3, 4, 5)]))
 
-    def start_of(scenario, params):
-        return masked(scenario, np.isin(scenario.space.tables.level, levels), nodes)
-
     tables, guest, host = case.space.tables, case.space.guest_tables, case.space.host_tables
     spans = [
         (low, low + (1 << (12 + 9 * level)))
@@ -628,7 +625,8 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
         """In the mask, or above what is in it: a CPU finds a copy through copies of those above."""
         return any(low <= first and end <= high for first, end in spans)
 
-    policy = Policy("some", "some", guest=guest_part(start_of), source="a test", needs=("trace",))
+    start = lambda s, _: masked(s, np.isin(s.space.tables.level, levels), nodes)  # noqa: E731
+    policy = Policy("some", "some", guest=guest_part(start), source="a test", needs=("trace",))
     if not spans and reads_of(case):
         with pytest.raises(RefusedError, match="mask: none"):
             run(case, policy)

@@ -20,7 +20,7 @@ from ..world.scenario import Scenario
 from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
-from .setup import Policies, Setup, baseline_of, open_replay_capture, policies_of, setup_of
+from .setup import Policies, Setup, baseline_of, numbered, open_replay_capture, policies_of, setup_of
 from .verdict import WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
 from .whatif import planned, replay_scenario
 
@@ -32,7 +32,6 @@ NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies no
     BOUND,
     "bind",
 }
-REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),
@@ -184,7 +183,7 @@ class Advised:
 
 def candidates(scenario: Scenario) -> list[tuple[str, dict[str, Any]]]:
     """[(name, settings)] of policies to compare, those that the capture will refuse included."""
-    every, no_p = policies(), {"mode": "no-p"} if scenario.snapshot.numa_oblivious else {}
+    every = policies()
     names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in every if name not in NO_CANDIDATES]
     names += [(name, own) for name, own in COMBINATIONS if all(part in every for part in name.split("+"))]
-    return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]
+    return [(name, settings | numbered(name, scenario.snapshot)) for name, settings in names]

@@ -385,9 +385,7 @@ class PolicyRun:
                 with own_code(self.plan):
                     part.between_runs(self.states[side], happened, count.host_pages if side else count.pages)
         self.first, self.step = self.counters, 0
-        self.counters = self.first._replace(
-            **{name: np.zeros_like(getattr(self.first, name)) for name in self.first._fields}
-        )
+        self.counters = Counters(*map(np.zeros_like, self.first))
         self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
     def take_uncounted(self, scenario: Scenario, mapped: PteState) -> None:

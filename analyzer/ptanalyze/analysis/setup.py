@@ -174,15 +174,17 @@ def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
 
 def asked_or_usual(asked: Policies, snapshot: Snapshot) -> list[tuple[str | Policy, dict[str, Any]]]:
     """Policies as policies_of gives them; nothing asked for: mitosis and hydra, in a guest that sees no
-    nodes what needs none.
+    nodes those of vMitosis."""
+    usual = ("vmitosis-migrate", REPLICATE) if snapshot.numa_oblivious else ("mitosis", "hydra")
+    return policies_of(asked) or [(name, numbered(name, snapshot)) for name in usual]
 
-    That is vMitosis' migration, and its replication by hypercalls (no-p; vMitosis, section 3.3.3).
-    """
-    if found := policies_of(asked):
-        return found
-    if snapshot.numa_oblivious:
-        return [("vmitosis-migrate", {}), ("vmitosis-replicate", {"mode": "no-p"})]
-    return [("mitosis", {}), ("hydra", {})]
+
+def numbered(policy: str, snapshot: Snapshot) -> dict[str, Any]:
+    """Settings by how a guest gets node numbers: of hypercalls (vMitosis, 3.3.3) where it sees none."""
+    return {"mode": "no-p"} if REPLICATE in policy and snapshot.numa_oblivious else {}
+
+
+REPLICATE = "vmitosis-replicate"
 
 
 def baseline_of(scenario: Scenario) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import asdict
 
 from ..core.columns import (
     CACHED,
@@ -376,17 +377,13 @@ class Verdict(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        ends = "low", "middle", "high"
         return {
             "limit": self.kind,
             "sentence": " ".join(self.limits),
             "action": self.action and self.action.code,
             "today": " ".join(self.today[:1]),
             "research": str(self.research or ""),
-            "without": {
-                part.kind: {**dict(zip(ends, part.gain, strict=True)), "remote": part.remote}
-                for part in self.parts
-            },
+            "without": {part.kind: asdict(part.gain) | {"remote": part.remote} for part in self.parts},
             "unknown": [note.code for note in self.notes],
         }
 
@@ -594,10 +591,7 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
     if part.kind == DATA and not about.thin:
         return _spread_data(base, about) if about.shared > PRIVATE else None  # private: to be moved
     if part.kind == TABLES and about.vm is not None:
-        reset = next(
-            (result for result in within if result.policy == RESET and effect(result, base) > 0), None
-        )
-        if reset is not None:
+        for reset in (one for one in within if one.policy == RESET and effect(one, base) > 0):
             line = availability(RESET, reset.params, reset.host_nodes).line
             return message("type", "reset", line=line, gain=reset.speedup)
     if not about.thin and not (about.thin is None and about.threads == 1):

@@ -221,20 +221,25 @@ def configured(
 ) -> list[tuple[str, dict[str, str]]]:
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set.
 
-    capture  whose usual policies are meant where none is named; None: none are
+    capture  whose usual policies are meant where none is named, and settings where all are; None: none
     """
     from ..policies import share_settings
 
     pairs = [errors.pair_of(setting) for setting in settings]
     asked: Any = [errors.policy_of(words) for words in names]
-    if not asked and capture is not None:
-        from ..analysis.setup import asked_or_usual, open_replay_capture
+    usual = dict[str, Any]()
+    if capture is not None and len(asked) != 1:
+        from ..analysis.setup import asked_or_usual, numbered, open_replay_capture
+        from ..policies import policies
 
-        asked = asked_or_usual((), open_replay_capture(capture).snapshot)
-    if not asked:
-        return []
+        snapshot = open_replay_capture(capture).snapshot
+        every = [str(name) for name, _ in asked_or_usual(asked, snapshot)]
+        if not asked or {*policies()} <= {*every}:
+            usual = {name: numbered(name, snapshot) for name in every}
+        asked = asked or [(name, {}) for name in every]
     shared = share_settings([name for name, _ in asked], pairs)
-    return [(name, {**values, **own}) for (name, own), values in zip(asked, shared, strict=True)]
+    each = zip(asked, shared, strict=True)
+    return [(name, {**usual.get(name, {}), **values, **own}) for (name, own), values in each]
 
 
 def sizes_of(

@@ -161,9 +161,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
-    speedup, how = result.speedup, available(result)
-    needs = "nothing" if result is base else TODAY if how.line else str(how)
-    needs += "*" * bool(doubts(result, base))
+    speedup, needs = result.speedup, "nothing"
+    if result is not base:
+        how = available(result)
+        needs = f"{TODAY if how.line else how}{'*' * bool(doubts(result, base))}"
     if base.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)

@@ -392,7 +392,10 @@ def by_host(program: TracedProgram) -> bool:
 def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[Finding]:
     """How data move, none where none does. after: where they are in the end."""
     moves, moved = program.moves, int(np.count_nonzero(program.trace.events["kind"] == Event.MOVE_PAGES))
-    findings = [noted("moved-before", events=moved)] if moved else []
+    findings = list[Finding]()
+    if moved:
+        nested = "" if program.captured.snapshot.native else "moved-before-nested"
+        findings.append(noted("moved-before", line=nested, events=moved))
     if not moves.autonuma:
         return findings
     lasts = int(np.ptp(_times(program))) / 1e6 if len(program.trace.chunks) else 0.0
