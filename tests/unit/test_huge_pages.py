@@ -81,6 +81,7 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
     assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
     said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
     assert said == (layers == "both")
+    assert (thp.finding("contiguous") is not None) == (layers != "ept"), "compaction is not priced"
 
 
 def test_the_heap_and_memory_with_a_name_of_its_own_are_anonymous_and_what_is_shared_is_not():

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..core.columns import CAREFUL, MADVISE, Finding
+from ..core.columns import CAREFUL, MADVISE, Finding, noted
 from ..core.errors import plural, size_in_words
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree, leaf
@@ -142,12 +142,13 @@ def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
 
 def guest_findings(huge: trees.Promoted, scenario: Scenario) -> Iterator[Finding]:
     space = scenario.space
-    gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
-    if gone:
+    if gone := int((space.regions.leaf >= space.guest_tables + space.host_tables).sum()):
         yield THP("regions-gone", f"{gone} touched regions were gone at the snapshot: they stay 4 KiB")
     if huge.forbidden:
         why = PRCTL if allowed(scenario.snapshot, scenario.trace) == DISABLED else FORBIDDEN
         yield THP(MADVISE, f"{huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone")
+    if huge.regions and not huge.fragmented:
+        yield noted("contiguous", policy="thp")
     if huge.without_block:
         text = f"{plural(huge.without_block, 'region')} left at 4 KiB: no free aligned guest block is known"
         yield THP("no-block", text)
