@@ -34,6 +34,7 @@ FLAGS |= dict.fromkeys(("um", "uw", "ui"), "userfaultfd") | dict.fromkeys(("io",
 SHARED = "shared memory, whose huge pages follow transparent_hugepage/shmem_enabled"
 DOUBTS = ("swapped in part", "of a file", "shared with another process")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
+ANEW = "in other frames than those made huge: allocated since, or migrated"
 SHORT = "64 MiB would not stay free, of the machine's memory or its control group's"
 STEP = 16  # blocks of a call: each drains lists on all CPUs, and 64 at once took a second on a busy machine
 READ = 1 << 30  # bytes of addresses whose pagemap is read at once
@@ -41,7 +42,8 @@ kernel = ctypes.CDLL(None, use_errno=True)
 
 
 class Area(NamedTuple):
-    """Private anonymous or shared memory of a process. huge, resident: bytes; left: why it is left alone."""
+    """Private anonymous or shared memory of a process. huge, resident: bytes; left: why it is left alone;
+    asks: its program asks for huge pages there (MADV_HUGEPAGE)."""
 
     start: int
     end: int
@@ -49,6 +51,7 @@ class Area(NamedTuple):
     resident: int
     huge: int
     left: str
+    asks: bool
 
 
 def areas_in(smaps: str) -> Iterator[Area]:
@@ -59,12 +62,13 @@ def areas_in(smaps: str) -> Iterator[Area]:
         if not area or not (shared or (private and re.match(r"$|\[heap|\[anon", area[5]))):
             continue
         facts = dict(re.findall(r"^(Rss|AnonHugePages|VmFlags): +(.*?)(?: kB)?$", text, re.M))
-        whys = [FLAGS[flag] for flag in facts.get("VmFlags", "").split() if flag in FLAGS]
+        flags = facts.get("VmFlags", "").split()
+        whys = [FLAGS[flag] for flag in flags if flag in FLAGS]
         if not area[3].startswith("rw"):
             whys.append("not writable")
         left = SHARED if shared else (whys or [""])[0]
         resident, huge = (1024 * int(facts.get(name, 0)) for name in ("Rss", "AnonHugePages"))
-        yield Area(int(area[1], 16), int(area[2], 16), area[5], resident, huge, left)
+        yield Area(int(area[1], 16), int(area[2], 16), area[5], resident, huge, left, "hg" in flags)
 
 
 def doubts(words: np.ndarray, zero: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,6 +101,8 @@ class Blocks:
     was_huge bool[B], as found; filled: uint8[B, 64], bits of the pages that no collapse adds
     left     {why: blocks} that are left alone; refused: {errno or why: blocks, of all turns}
     longest  seconds of the longest call, for up to STEP blocks
+    frames   {address: frame of a block that was made huge, or refused}
+    theirs   addresses that are huge in other frames now, as their program or the machine asks: left alone
     added    bytes that the last collapse filled up; most_added: of all; memory: the most
     pause    seconds between two blocks that are made huge; 0: STEP of them per call
     least    part of a block that is filled; 0: all blocks with pages, doubtful ones too, to be as they were
@@ -116,8 +122,8 @@ class Blocks:
         process = stack.enter_context(pt.live.open_process(pid))
         pt.live.check_process(process.proc, pid)
         self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
-        self.started = pt.live.stat_fields(f"/proc/{pid}")[19]
-        self.record = pt.live.RECORDS / f"{pid}.json"
+        self.started = int(pt.live.stat_fields(f"/proc/{pid}")[19])
+        self.record = pt.live.RECORDS / f"{pid}-{self.started}.json"
         if changer:
             pt.live.hold(stack, pid, changer)
         self.pidfd = os.pidfd_open(pid)
@@ -128,7 +134,8 @@ class Blocks:
             raise pt.UsageError(f"{pt.live.called(pid)}: even root may not read its page map") from None
         stack.callback(os.close, self.pagemap)
         self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
-        self.left, self.refused = Counter[str](), Counter[str]()
+        self.left, self.refused, self.frames = Counter[str](), Counter[str](), dict[int, int]()
+        self.theirs = set[int]()
         with process.there():
             self.areas = list(areas_in((self.proc / "smaps").read_text(errors="replace")))
             self.find(least)
@@ -157,6 +164,21 @@ class Blocks:
         self.address, self.filled = np.concatenate(address), np.concatenate(filled)
         self.holes = SLOTS - np.unpackbits(self.filled, axis=1).sum(1, dtype=np.int64)
         self.was_huge = self.huge()
+
+    def frame(self, address: int) -> int:
+        """Frame of the first page of a block, 0 for none."""
+        return int(self.words(address, 1)[0, 0] & FRAME)
+
+    def find_theirs(self) -> None:
+        """A migrated page has another frame, too: where nobody but us makes huge pages, it is ours."""
+        huge = self.address[self.huge()].tolist()
+        other = {at for at in huge if self.frames.get(at) not in (None, self.frame(at))}
+        if other and pt.live.huge_pages() != "always":
+            areas = areas_in((self.proc / "smaps").read_text(errors="replace"))
+            asked = [range(area.start, area.end) for area in areas if area.asks]
+            other = {at for at in other if any(at in area for area in asked)}
+        self.theirs |= other
+        self.left += Counter({ANEW: len(self.theirs) - self.left[ANEW]})
 
     def words(self, start: int, blocks: int) -> np.ndarray:
         """uint64[B, 512] of pagemap."""
@@ -224,7 +246,7 @@ class Blocks:
                 self.refused["time was up" if late else SHORT] += len(chosen)
                 break
             part, chosen = np.split(chosen, [min(1 if self.pause else STEP, room)])
-            part = self.allowed(part)
+            tried, part = part, self.allowed(part)
             breaks = np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1
             for run in np.split(part, breaks):
                 start, size = int(self.address[run[0]]) if len(run) else 0, len(run) * HUGE
@@ -235,6 +257,7 @@ class Blocks:
                     why = self.advise(address, HUGE, MADV_COLLAPSE)
                     made += not why
                     self.refused += Counter([why] if why else ())
+            self.frames |= {address: self.frame(address) for address in self.address[tried].tolist()}
             time.sleep(self.pause)
         self.most_added = max(self.most_added, self.added)
         return made
@@ -257,9 +280,11 @@ class Blocks:
 
     def split(self, chosen: np.ndarray) -> None:
         """Make 4 KiB pages of blocks; a part of a huge page that is said to be cold splits it, or later."""
+        self.find_theirs()
         for _ in range(3):
             for address in self.address[chosen[self.huge()[chosen]]].tolist():
-                self.advise(address + PAGE, PAGE, MADV_COLD)
+                if address not in self.theirs:
+                    self.advise(address + PAGE, PAGE, MADV_COLD)
         self.refill(chosen)
 
     def refill(self, chosen: np.ndarray) -> None:
@@ -283,21 +308,16 @@ class Blocks:
     def all(self) -> np.ndarray:
         return np.arange(len(self.address))
 
-    def restore(self) -> int:
-        """Huge is what was huge, small what was small; how many blocks are not so after all."""
+    def restore(self) -> np.ndarray:
+        """Huge is what was huge, small what was small; bool[B]: blocks that are not so after all."""
         self.split(np.flatnonzero(~self.was_huge))
         self.refill(lost := np.flatnonzero(self.was_huge & ~self.huge()))  # of zeros alone, all is gone
         self.collapse(lost)
-        return int(self.changed().sum())
+        return self.changed()
 
     def changed(self) -> np.ndarray:
         """bool[B]: blocks that are not as found."""
-        return np.asarray(self.huge() != self.was_huge)
-
-    def state(self) -> str:
-        """What is to be said of the pages after an interrupt."""
-        wrong = not_undone(self, self.changed())
-        return f"not as found: {wrong}" if wrong else "its pages are as found"
+        return np.asarray((self.huge() != self.was_huge) & ~np.isin(self.address, [*self.theirs]))
 
 
 def must_be_made(blocks: Blocks, made: int) -> int:
@@ -312,7 +332,7 @@ def counted(whys: Counter[str]) -> str:
 
 
 def to_undo(pid: int) -> str:
-    return f"{pt.errors.as_root()} hugepages {pid} --undo"
+    return f"{pt.errors.as_root(anywhere=True)} hugepages {pid} --undo"
 
 
 @contextmanager
@@ -343,68 +363,83 @@ def must_be_root() -> None:
 
 
 class Found(msgspec.Struct):
-    """How blocks were found, `since` ticks after the boot. blocks, huge: addresses; filled: bits, in hex."""
+    """How Blocks were found, `since` ticks after the boot. blocks, huge: addresses; filled: hex."""
 
-    started: str
     since: int
     blocks: list[int]
     huge: list[int]
     filled: dict[int, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]]
+    frames: dict[int, int] = {}
 
-    def write(self, path: Path) -> Path:
+    def write(self, path: Path) -> None:
         with pt.formats.atomic_write(path) as file:
             file.write(msgspec.json.encode(self))
-        return path
+
+
+def read_found(path: Path) -> Found:
+    try:
+        return pt.safe_files.json_struct(path.read_bytes(), Found)
+    except pt.safe_files.Undecodable as error:
+        why = f"{error.why}; remove the file, and the pages of that PID stay as they are"
+        raise pt.errors.InputError(path, error.field, error.value, why) from None
 
 
 def record_of(blocks: Blocks) -> Found | None:
-    """How this very process was found; None if that is not written."""
-    if not blocks.record.exists():
-        return None
-    try:
-        found = pt.safe_files.json_struct(blocks.record.read_bytes(), Found)
-    except pt.safe_files.Undecodable as error:
-        why = f"{error.why}; remove the file, and the pages of PID {blocks.pid} stay as they are"
-        raise pt.errors.InputError(blocks.record, error.field, error.value, why) from None
-    return found if found.started == blocks.started else None
+    """How this very process was found, or one that it was forked from, by the frames that it has of that."""
+    if blocks.record.exists():
+        return read_found(blocks.record)
+    huge = blocks.address[blocks.was_huge].tolist()
+    for path in pt.live.RECORDS.glob("*.json"):
+        with suppress(pt.errors.InputError, OSError):
+            found = read_found(path)
+            known = {at: found.frames[at] for at in huge if at in found.frames}
+            same = [at for at, frame in known.items() if blocks.frame(at) == frame]
+            if blocks.started >= found.since and 2 * len(same) > len(known):
+                return found
+    return None
 
 
-def write_found(blocks: Blocks) -> Path | None:
-    """The record of how it was found, new; None where an older one is there, to which others are added."""
-    older = record_of(blocks)
+def write_found(blocks: Blocks, but_huge: bool = False) -> Found:
+    """Record how it was found, `but_huge`: where those stay so; what an older record says is left in it."""
     since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-    found = older or Found(blocks.started, since, [], [], {})
-    others = ~np.isin(blocks.address, found.blocks)
+    found = record_of(blocks) or Found(since, [], [], {})
+    others = ~np.isin(blocks.address, found.blocks) & ~(blocks.was_huge & but_huge)
     found.blocks += blocks.address[others].tolist()
     found.huge += blocks.address[others & blocks.was_huge].tolist()
     gaps = np.flatnonzero(others & (blocks.holes > 0)).tolist()
     found.filled |= {int(blocks.address[i]): blocks.filled[i].tobytes().hex() for i in gaps}
-    path = found.write(blocks.record)
-    return None if older else path
+    found.write(blocks.record)
+    return found
 
 
 def undo(blocks: Blocks) -> dict[int, str]:
-    """{PID: blocks not as found after all} of it and of children forked since, who get a record each."""
+    """{PID: blocks not as found after all} of it and of children forked since."""
     if not (found := record_of(blocks)):
-        raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no page size of it was changed")
+        raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no change of its pages is recorded")
     ours = np.isin(blocks.address, found.blocks)
     blocks.address, blocks.holes = blocks.address[ours], blocks.holes[ours]
     blocks.was_huge = np.isin(blocks.address, found.huge)
     bits = [bytes.fromhex(found.filled.get(at, "ff" * 64)) for at in blocks.address.tolist()]
     blocks.filled = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, SLOTS // 8)
-    blocks.restore()
-    wrong = {blocks.pid: not_undone(blocks, blocks.changed())}
+    blocks.frames = found.frames
+    wrong = not_as_found(blocks, blocks.restore(), found)
+    if not wrong[blocks.pid]:
+        blocks.record.unlink(missing_ok=True)
+    return wrong
+
+
+def not_as_found(blocks: Blocks, wrong: np.ndarray, found: Found) -> dict[int, str]:
+    """{PID: blocks not as found} of it (bool[B]) and of children forked since, who get a record each."""
+    said = {blocks.pid: not_undone(blocks, wrong)}
     for child in descendants(blocks.pid):
         with suppress(pt.errors.PtanalyzeError), ExitStack() as stack:
             theirs = Blocks(stack, child, 0)
             huge = theirs.was_huge & np.isin(theirs.address, [*{*found.blocks} - {*found.huge}])
-            if huge.any() and int(theirs.started) >= found.since:
-                if not record_of(theirs):
-                    msgspec.structs.replace(found, started=theirs.started).write(theirs.record)
-                wrong[child] = not_undone(theirs, huge)
-    if not wrong[blocks.pid]:
-        blocks.record.unlink()
-    return wrong
+            if huge.any() and theirs.started >= found.since:
+                if not theirs.record.exists():
+                    found.write(theirs.record)
+                said[child] = not_undone(theirs, huge)
+    return said
 
 
 def not_undone(blocks: Blocks, wrong: np.ndarray) -> str:
@@ -416,17 +451,25 @@ def not_undone(blocks: Blocks, wrong: np.ndarray) -> str:
     return text if wrong.any() else ""
 
 
+def state(left: list[str]) -> str:
+    return f"not as found: {'; '.join(left)}" if left else "its pages are as found"
+
+
 @contextmanager
-def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
+def undone(blocks: Blocks, kept: bool = False) -> Iterator[list[str]]:
     """A block of code after which pages are as found, however it ends: SIGINT, SIGTERM and SIGHUP, too.
 
     kept  if it ends well, they stay as it made them, and the record for `undo` stays
+    Gives a list of what is not as found afterwards.
     """
-    path, wrong = write_found(blocks), len(blocks.address)
+    is_new, left = not blocks.record.exists(), list[str]()
+    found = write_found(blocks, kept)
     with pt.live.ends_once():
         try:
-            yield
+            yield left
             if kept:
+                found.frames |= blocks.frames
+                found.write(blocks.record)
                 return
         except BaseException:
             kept = False
@@ -434,10 +477,18 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[None]:
         finally:
             if not kept:
                 try:
-                    wrong = blocks.restore()
+                    blocks.restore()
                 except KeyboardInterrupt:
-                    wrong = blocks.restore()
+                    blocks.restore()
                     raise
                 finally:
-                    if path and not (wrong and alive(blocks.pid)):
-                        path.unlink(missing_ok=True)
+                    if alive(blocks.pid):
+                        wrong = not_as_found(blocks, blocks.changed(), found)
+                        left += filter(None, wrong.values())
+                        if is_new and not wrong[blocks.pid]:
+                            blocks.record.unlink()
+                    elif blocks.frames:  # children may live on
+                        found.frames |= blocks.frames
+                        found.write(blocks.record)
+                    else:
+                        blocks.record.unlink()

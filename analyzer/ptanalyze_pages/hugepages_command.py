@@ -132,7 +132,7 @@ def change(
     blocks: Blocks, dry_run: bool, seconds: float | None, top: int | None, asked: Sequence[str]
 ) -> Iterator[str]:
     """What is made huge, or would be: lines. asked: the options given, for the next step."""
-    from .blocks import HUGE, PAGE, must_be_made, record_of, to_undo, undone
+    from .blocks import HUGE, PAGE, must_be_made, record_of, state, to_undo, undone
     from .mappings import accessed, half_of
 
     words, plural = pt.errors.size_in_words, pt.errors.plural
@@ -171,19 +171,19 @@ def change(
     must_be_made(blocks, len(chosen))
     yield f"if this is killed (kill -9), {undo}"
     try:
-        with undone(blocks, kept=True):
+        with undone(blocks, kept=True) as left:
             made = must_be_made(blocks, blocks.collapse(chosen))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"; {blocks.state()}") from None
+        raise KeyboardInterrupt(f"; {state(left)}") from None
     yield f"made huge      {plural(made, 'block')}, {words(blocks.added)} more memory"
     yield from left_and_refused(blocks)
     yield undo
 
 
 def back(blocks: Blocks) -> Iterator[str]:
-    from .blocks import undo
+    from .blocks import state, undo
 
-    before = blocks.address[blocks.huge()]
+    before = blocks.address[blocks.was_huge]
     wrong = undo(blocks)
     before, after = np.intersect1d(before, blocks.address), blocks.address[blocks.huge()]
     changed = np.setdiff1d(before, after), np.setdiff1d(after, before)
@@ -192,7 +192,7 @@ def back(blocks: Blocks) -> Iterator[str]:
         yield f"{pt.live.called(blocks.pid)}: as found: {small} small again, {huge} huge again"
     yield from left_and_refused(blocks)
     if left := [*filter(None, wrong.values())]:
-        raise pt.errors.PartialDataError(f"not as found: {'; '.join(left)}")
+        raise pt.errors.PartialDataError(state(left))
 
 
 def view(table: DataFrame) -> Iterator[pt.columns.Section]:

@@ -18,7 +18,7 @@ from ptanalyze_host import sysfs
 from ptanalyze_host.dump import descendants
 from ptanalyze_host.node_latency import cpu_model
 
-from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, to_undo, undone
+from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, state, to_undo, undone
 from .far_tables import NODES, begun, largest, wait
 from .figure import Meter, meter_of, must_work, window_of
 
@@ -188,13 +188,15 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
-            with undone(blocks):
+            with undone(blocks) as left:
                 windows(blocks, meter, done, how)
                 blocks.restore()
                 several(blocks, meter, done, "again", how, AGAIN * how.window)
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
-            raise KeyboardInterrupt(f" after {pairs}; {blocks.state()}") from None
+            raise KeyboardInterrupt(f" after {pairs}; {state(left)}") from None
+        if left:
+            how.say(state(left))
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
 

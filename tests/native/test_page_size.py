@@ -38,6 +38,7 @@ from ptanalyze_pages.trial_command import lines_of
 pytestmark = needs_root
 AREA, BLOCKS = 8 << 20, 4
 PR_SET_THP_DISABLE = 41
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +73,11 @@ class Areas:
 
 @contextmanager
 def running(program, writers=0, **how):
-    process = subprocess.Popen(
-        [program, str(writers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **how
-    )
-    try:
-        yield Areas(process)
-    finally:
-        process.kill()
-        process.communicate()
+    with subprocess.Popen([program, str(writers)], **PIPES, **how) as process:
+        try:
+            yield Areas(process)
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -97,13 +95,9 @@ def pages_of(pid, least=0.9, memory=1 << 30, changer=""):
 
 def huge_areas(pid):
     """{start: bytes in huge pages} of the areas in /proc/PID/smaps that have some."""
-    found, start = {}, 0
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        if match := re.match(r"([0-9a-f]+)-", line):
-            start = int(match[1], 16)
-        elif line.startswith("AnonHugePages:") and int(line.split()[1]):
-            found[start] = int(line.split()[1]) << 10
-    return found
+    text = Path(f"/proc/{pid}/smaps").read_text()
+    found = re.findall(r"^([0-9a-f]+)-.*?^AnonHugePages: +(\d+)", text, re.M | re.S)
+    return {int(start, 16): int(size) << 10 for start, size in found if int(size)}
 
 
 def rss(pid):
@@ -145,8 +139,7 @@ area[::4096] = bytes(page % 3 == 0 and page < 2048 for page in range(4096)); pri
 
 def test_pages_of_zeros_are_pages_of_their_own_after_a_split():
     """Touched in advance: Linux frees them where it splits a huge page."""
-    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", ZEROS], **pipes) as process:
+    with subprocess.Popen([sys.executable, "-c", ZEROS], **PIPES) as process:
         process.stdout.readline()
         with pages_of(process.pid) as pages:
             before = rss(process.pid)
@@ -166,7 +159,7 @@ def test_pages_of_zeros_are_pages_of_their_own_after_a_split():
                 assert abs(rss(process.pid) - before) < 1 << 18
                 pages.filled[:] = 0
                 pages.split(pages.all())
-        process.communicate(b"\n")
+        process.communicate("\n")
 
 
 def test_holes_take_no_more_than_the_bound(areas):
@@ -226,7 +219,7 @@ def test_what_changes_no_block_measures_nothing(program, monkeypatch, capsys, tm
         of = ["-p", str(one.pid), "--figure-of", "date +%s%N", "--time", "3s"]
         for words in (["hugepages", str(one.pid), "--yes"], ["trial", "--pages", "-o", str(file), *of]):
             assert run(words) == 3 and f"4 blocks: {blocks.SHORT}" in capsys.readouterr().err
-        assert not file.exists() and not list(pt.live.RECORDS.glob(f"{one.pid}.json"))
+        assert not file.exists() and not list(pt.live.RECORDS.glob(f"{one.pid}-*"))
 
 
 def test_turns_without_a_huge_block_are_no_pairs(areas, monkeypatch):
@@ -329,22 +322,15 @@ def test_command_undoes_at_its_end_or_later(program, capsys):
             pages.split(pages.all())
         assert run(["hugepages", pid]) == 0 and f"hugepages {pid} --undo" in capsys.readouterr().out
         with pages_of(one.pid) as pages:
-            assert (
-                blocks.record_of(pages)
-                and not any(blocks.undo(pages).values())
-                and not blocks.record_of(pages)
-            )
-        assert not huge_areas(one.pid)
+            assert blocks.record_of(pages) and not any(blocks.undo(pages).values())
+            assert not blocks.record_of(pages) and not huge_areas(one.pid)
         one.added()
 
 
 def test_hugepages_ends_as_its_signal_says_and_nothing_is_left(program):
     with running(program, 1) as one:
-        tool = subprocess.Popen(
-            [sys.executable, "-m", "ptanalyze", "hugepages", str(one.pid), "--yes", "--pause", "9000"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        words = ["hugepages", str(one.pid), "--yes", "--pause", "9000"]
+        tool = subprocess.Popen([sys.executable, "-m", "ptanalyze", *words], **PIPES)
         assert wait_for(lambda: huge_areas(one.pid), 3600)
         tool.send_signal(signal.SIGHUP)
         said, _ = tool.communicate()
@@ -355,9 +341,10 @@ def test_hugepages_ends_as_its_signal_says_and_nothing_is_left(program):
 def test_records_of_ended_processes_alone_are_removed(areas, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "RECORDS", tmp_path)
     started = stat_fields(f"/proc/{areas.pid}")[19]
-    kept = [f"{areas.pid}.json", f"{areas.pid}-{started}.lock", "others.json", "1.json"]
-    for name in (*kept, f"{areas.pid}-1.lock", "4999999.json", "4999999-5.lock"):
-        (tmp_path / name).write_text("{" if name == "1.json" else f'{{"started": "{started}"}}')
+    monkeypatch.setattr(process, "LATEST", 2)
+    kept = [f"{areas.pid}-{started}.{kind}" for kind in ("json", "lock")] + ["others.json", "4999999-11.json"]
+    for name in (*kept, f"{areas.pid}-1.lock", "4999999-9.json", "4999999-11.lock"):
+        (tmp_path / name).touch()
     process.forget_ended()
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
 
@@ -431,9 +418,9 @@ def test_memory_shared_after_a_fork_is_left_alone(program):
         assert pages.refused == {"shared with another process": BLOCKS} and huge_areas(one.pid)
         with ExitStack() as stack, pytest.raises(UsageError, match="shared with another process"):
             Blocks(stack, one.pid)
-        assert pages.restore() == 1  # it stays huge
+        assert pages.restore().sum() == 1  # it stays huge
         one.added("e")
-        assert pages.restore() == 0 and not huge_areas(one.pid)
+        assert not pages.restore().any() and not huge_areas(one.pid)
         assert pages.collapse(pages.all()) == BLOCKS
         one.added()
 
@@ -453,12 +440,38 @@ def test_a_child_keeps_huge_pages_until_its_own_undo(program, capsys):
         assert run(["hugepages", str(child), "--undo"]) == 0 and not huge_areas(child) and one.added() == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "[" * 9999, '{"started": "NOW"}', '{"started": "NOW", "since": []}']
-)
+FORKS = """import mmap, os
+area = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area[::4096] = bytes([1]) * 4096
+while print(os.getpid(), flush=True) or (said := input()) != "end":
+    said == "fork" and os.fork() and os._exit(0)
+    if said == "anew":
+        area.madvise(mmap.MADV_DONTNEED), area.madvise(mmap.MADV_HUGEPAGE)
+        area[::4096] = bytes([1]) * 4096"""
+
+
+def test_blocks_are_ours_by_their_frames_in_an_orphan_too(capsys):
+    """Unless the program has made other memory huge; frames alone are no sign of that: pages migrate."""
+    with subprocess.Popen([sys.executable, "-c", FORKS], **PIPES) as one:
+        pid = int(one.stdout.readline())
+        for said in "moved", "fork", "anew":
+            assert run(["hugepages", str(pid), "--yes"]) == 0
+            with pages_of(pid, 0) as pages:
+                found = blocks.record_of(pages)
+                assert len(found.blocks) == len(found.frames) >= 7 and all(found.frames.values())
+                frames = {at: frame + (said == "moved") for at, frame in found.frames.items()}
+                msgspec.structs.replace(found, frames=frames).write(pages.record)
+            print(said, file=one.stdin, flush=True)
+            pid, left, _ = int(one.stdout.readline()), said == "anew", said == "fork" and one.wait()
+            assert huge_areas(pid) and run(["hugepages", str(pid), "--undo"]) == 0
+            assert bool(huge_areas(pid)) == left == (blocks.ANEW in capsys.readouterr().out)
+        one.communicate("end\n")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 9999, "{}", '{"since": []}'])
 def test_a_damaged_record_is_one_line(areas, capsys, text):
     now = stat_fields(f"/proc/{areas.pid}")[19]
-    (file := pt.live.RECORDS / f"{areas.pid}.json").write_text(text.replace("NOW", now))
+    (file := pt.live.RECORDS / f"{areas.pid}-{now}.json").write_text(text)
     for words in (["hugepages"], ["hugepages", "--yes"], ["hugepages", "--undo"], ["trial", "--pages", "-p"]):
         assert run([*words, str(areas.pid)]) == 2
         assert f"{file}: " in (said := capsys.readouterr().err.splitlines()[-1]) and "remove the file" in said
@@ -472,19 +485,16 @@ def khugepaged(**settings):
     files = [place / ("" if name == "enabled" else "khugepaged") / name for name in settings]
     were = [re.sub(r".*\[|\].*", "", file.read_text().strip()) for file in files]
     back = "".join(f"echo {value} > {file}\n" for file, value in zip(files, were, strict=True))
-    with subprocess.Popen(
-        ["sh", "-c", f"read -r end\n{back}"], stdin=subprocess.PIPE, start_new_session=True
-    ):
+    with subprocess.Popen(["sh", "-c", f"read -r end\n{back}"], start_new_session=True, **PIPES):
         for file, value in zip(files, settings.values(), strict=True):
             file.write_text(str(value))
         yield
 
 
 def test_idle_process_is_refused_before_anything_is_changed(areas):
-    tool = trial(areas.pid, "--figure-of", "date +%s%N", "--for", "200ms")
-    said, error = tool.communicate(timeout=60)
+    said, error = (tool := trial(areas.pid, "--figure-of", "date +%s%N", "--for", "200ms")).communicate()
     assert tool.returncode == 2 and not said and "0.0 % of a CPU" in error.splitlines()[-1]
-    assert not Path(f"/run/ptanalyze/{areas.pid}.json").exists()
+    assert not list(pt.live.RECORDS.glob(f"{areas.pid}-*"))
 
 
 class Counts:
@@ -552,32 +562,25 @@ def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
         assert done.thrown >= 1
 
 
-@pytest.mark.parametrize("words", ["", "-p"])
-def test_interrupted_it_says_that_pages_are_as_found(program, words, monkeypatch, capsys):
-    """trial, and hugepages --yes; in both the interrupt comes when all is huge."""
-    split = Blocks.split
+@pytest.mark.parametrize("forks", ["", "f"])
+@pytest.mark.parametrize(("words", "code"), [("trial", 0), ("trial", 130), ("hugepages", 130)])
+def test_what_is_left_is_said(program, words, code, forks, monkeypatch, capsys):
+    """After a trial, and after interrupts when all is huge, of a child that was forked meanwhile, too."""
+    made, place = Blocks.collapse, (engine, "windows") if words == "trial" else (Blocks, "collapse")
+    trial = ["--pages", "--figure-of", "date +%s%N", "--time", "3s", "-p"]
 
-    def interrupted(pages, chosen):
-        monkeypatch.setattr(Blocks, "split", split)
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(9)
+    def huge(pages, *_):
+        monkeypatch.undo()
+        made(pages, pages.all())
+        one.added(forks or "?")
+        os.kill(os.getpid(), signal.SIGINT if code else 0)
 
     with running(program, 1) as one:
-        monkeypatch.setattr(Blocks, "split", interrupted)
-        if words:
-            command = ["trial", "--pages", "-p", str(one.pid), "--figure-of", "date +%s%N", "--time", "3s"]
-        else:
-            made = Blocks.collapse
-            monkeypatch.setattr(Blocks, "collapse", lambda *words: (made(*words), interrupted(*words))[0])
-            command = ["hugepages", str(one.pid), "--yes"]
-        assert run(command) == 130 and not huge_areas(one.pid)
-        assert "as found" in capsys.readouterr().err.splitlines()[-1]
-        monkeypatch.undo()
-        with pages_of(one.pid) as pages:
-            assert "as found" in pages.state() and not blocks.record_of(pages)
-            pages.collapse(np.array([0]))
-            assert "not as found: 1 block of" in pages.state()
-            pages.restore()
+        monkeypatch.setattr(*place, huge)
+        assert run([words, *(trial if words == "trial" else ["--yes"]), str(one.pid)]) == code
+        said, child = capsys.readouterr().err.splitlines()[-1], max(descendants(one.pid))
+        assert (f"hugepages {child} --undo" in said) == bool(forks) == bool(huge_areas(child))
+        assert ("as found" in said or not (code or forks)) and (forks or not huge_areas(one.pid))
 
 
 def test_two_signals_undo_as_one(program):
@@ -658,9 +661,6 @@ def test_command_runs_as_the_user_behind_sudo_and_reads_its_input_each_time(tmp_
 
 @pytest.mark.parametrize("number", [0, *ENDS, signal.SIGKILL])
 def test_stopped_program_runs_on_however_the_tool_ends(number):
-    def state(pid):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
         wait_for(lambda: len(descendants(shell.pid)) == 1)
         family = [shell.pid, *descendants(shell.pid)]
@@ -672,10 +672,10 @@ def test_stopped_program_runs_on_however_the_tool_ends(number):
                     raise UsageError(f"{stopped}")
             finally:
                 os._exit(stopped != family)
-        assert wait_for(lambda: [state(pid) for pid in family] == ["T", "T"])
+        assert wait_for(lambda: [process.state(f"/proc/{pid}") for pid in family] == ["T", "T"])
         os.kill(tool, number)
         assert os.waitstatus_to_exitcode(os.waitpid(tool, 0)[1]) <= 0
-        assert wait_for(lambda: [state(pid) for pid in family] == ["S", "S"])
+        assert wait_for(lambda: [process.state(f"/proc/{pid}") for pid in family] == ["S", "S"])
         os.killpg(shell.pid, signal.SIGKILL)
 
 
@@ -701,8 +701,7 @@ def test_what_cannot_be_changed_is_one_line(program, monkeypatch, capsys):
         blocks.refuse(one.pid)
     with subprocess.Popen(["sleep", "60"]) as small:
         wait_for(lambda: b"sleep" in Path(f"/proc/{small.pid}/cmdline").read_bytes())
-        tool = trial(small.pid)
-        _, error = tool.communicate()
+        _, error = (tool := trial(small.pid)).communicate()
         assert tool.returncode == 2 and error.count("\n") == 1 and "no block of 2 MiB" in error
         small.kill()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -724,7 +723,7 @@ def test_process_that_ends_during_a_trial_is_one_line(program, how):
             one.process.wait()
         said, error = tool.communicate(timeout=60)
         assert tool.returncode == 3 and not said and f"PID {one.pid}" in error.splitlines()[-1]
-        assert not Path(f"/run/ptanalyze/{one.pid}.json").exists()
+        assert not list(pt.live.RECORDS.glob(f"{one.pid}-*.lock"))
 
 
 # Statistics.

@@ -268,32 +268,32 @@ SHORT_PATH = 32  # characters
 
 def program() -> str:
     """Name of this program as a shell finds it: its name where the PATH has it, else its path."""
-    path = _path()
     found = shutil.which("ptanalyze")
-    if path is None or (found and os.path.realpath(found) == os.path.realpath(path)):
-        return "ptanalyze"
-    return shlex.quote(_near(path))
+    is_found = found and os.path.realpath(found) == os.path.realpath(Path(sys.prefix, "bin", "ptanalyze"))
+    return "ptanalyze" if is_found else _path()
 
 
 def this_program(longest: int = SHORT_PATH) -> str:
     """Name as sudo finds it: its path, of at most `longest` characters; a longer one as the shell looks it
     up, so that commands fit 80 columns."""
-    path = _path()
-    if path is None:
-        return "ptanalyze"
-    shown = shlex.quote(_near(path))
+    shown = _path()
     return '"$(which ptanalyze)"' if len(shown) > longest and program() == "ptanalyze" else shown
 
 
-def as_root(longest: int = SHORT_PATH) -> str:
-    """How whoever typed this runs this program as root: with sudo and `this_program`, unless that is root."""
+def as_root(longest: int = SHORT_PATH, *, anywhere: bool = False) -> str:
+    """How whoever typed this runs this program as root: with sudo and `this_program`, unless that is root;
+    anywhere: in any directory and terminal, by its whole path."""
     is_root = not os.geteuid() and "SUDO_UID" not in os.environ
-    return program() if is_root else f"sudo {this_program(longest)}"
+    name = _path(near=False) if anywhere else program() if is_root else this_program(longest)
+    return name if is_root else f"sudo {name}"
 
 
-def _path() -> Path | None:
-    """The program in its virtual environment; None outside of one."""
-    return None if sys.prefix == sys.base_prefix else Path(sys.prefix, "bin", "ptanalyze")
+def _path(near: bool = True) -> str:
+    """The program in its virtual environment, `near`: from below this directory; its name outside of one."""
+    path = Path(sys.prefix, "bin", "ptanalyze")
+    if sys.prefix == sys.base_prefix:
+        return path.name
+    return shlex.quote(_near(path) if near else str(path))
 
 
 def _near(path: Path) -> str:

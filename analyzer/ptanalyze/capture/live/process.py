@@ -1,7 +1,6 @@
 """A live process, meant by more than its number, and what /proc says of it and of the machine."""
 
 import fcntl
-import json
 import os
 import re
 import signal
@@ -22,7 +21,8 @@ NOTED = 1000  # characters of it that a trace keeps
 STEPPED = 2.0  # seconds by which the clock may have been set meanwhile
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 START = 19  # of stat_fields: when a process began, in ticks
-RECORDS = Path("/run/ptanalyze")  # PID.json of each process that is changed, as it was found; PID-START.lock
+RECORDS = Path("/run/ptanalyze")  # PID-START.json of each process that is changed, as found; PID-START.lock
+LATEST = 32  # records of processes that ended: children have their pages, perhaps
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -288,11 +288,11 @@ def hold(stack: ExitStack, pid: int, changer: str) -> None:
 
 
 def forget_ended() -> None:
-    """Remove records and locks of processes that ended."""
-    for path in RECORDS.iterdir():
+    """Remove locks of processes that ended, and their records but for those of the LATEST processes."""
+    records = sorted(RECORDS.glob("*.json"), key=lambda path: path.stem.partition("-")[2].zfill(20))
+    for path in {*RECORDS.iterdir()} - {*records[-LATEST:]}:
         pid, _, started = path.stem.partition("-")
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            started = started or json.loads(path.read_text())["started"]
+        with suppress(OSError, ValueError):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if started == stat_fields(f"/proc/{int(pid)}")[START]:
                     continue
