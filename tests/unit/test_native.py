@@ -305,6 +305,7 @@ def test_root_is_not_sent_through_sudo(monkeypatch, uid, behind):
         monkeypatch.setenv("SUDO_UID", behind)
     root = uid == 0 and behind is None
     assert errors.as_root() == (errors.program() if root else f"sudo {this_program()}")
+    assert errors.as_root(anywhere=True) == f"{'' if root else 'sudo '}{sys.prefix}/bin/ptanalyze"
     put_together = [
         path.name for path in PACKAGE.parent.glob("ptanalyze*/**/*.py") if "sudo {" in path.read_text("utf-8")
     ]
