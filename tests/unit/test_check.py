@@ -122,10 +122,6 @@ def sealed(tmp_path):
     return tmp_path
 
 
-def test_the_manifest_can_be_read_by_its_owner_only(sealed):
-    assert (sealed / MANIFEST).stat().st_mode & 0o777 == 0o600
-
-
 def test_a_truncated_and_a_missing_file_are_found(sealed):
     os.truncate(sealed / "gpt.entries", 17)
     (sealed / "maps").unlink()

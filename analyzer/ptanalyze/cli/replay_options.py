@@ -224,19 +224,17 @@ def configured(
     capture  whose usual policies are meant where none is named, and settings where all are; None: none
     """
     from ..policies import share_settings
+    from ..policies.table import POLICIES
 
     pairs = [errors.pair_of(setting) for setting in settings]
     asked: Any = [errors.policy_of(words) for words in names]
     usual = dict[str, Any]()
-    if capture is not None and len(asked) != 1:
+    if capture is not None and (not asked or POLICIES.keys() <= dict(asked).keys()):
         from ..analysis.setup import asked_or_usual, numbered, open_replay_capture
-        from ..policies import policies
 
         snapshot = open_replay_capture(capture).snapshot
-        every = [str(name) for name, _ in asked_or_usual(asked, snapshot)]
-        if not asked or {*policies()} <= {*every}:
-            usual = {name: numbered(name, snapshot) for name in every}
-        asked = asked or [(name, {}) for name in every]
+        asked = asked or [(name, {}) for name, _ in asked_or_usual((), snapshot)]
+        usual = {name: numbered(name, snapshot) for name, _ in asked}
     shared = share_settings([name for name, _ in asked], pairs)
     each = zip(asked, shared, strict=True)
     return [(name, {**usual.get(name, {}), **values, **own}) for (name, own), values in each]

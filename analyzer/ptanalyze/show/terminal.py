@@ -213,7 +213,7 @@ def number(value: float | None) -> str:
     return f"{value:,}"
 
 
-FIRST, STILL = 2.0, 30.0  # seconds before the first line on how far long work is, and between two
+FIRST, STILL = 5.0, 30.0  # seconds before the first line on how far long work is, and between two
 
 
 @contextmanager
