@@ -6,6 +6,7 @@ file's sources say so.
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -138,8 +139,11 @@ def captured_host(
     return msgspec.structs.replace(machine, description=said)
 
 
+KEPT = 3600
+
+
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """Pairs of `measure_pages`, `measure_cached`, and the VM of both, until its next boot."""
+    """Pairs of `measure_pages`, `measure_cached`, and the VM of both, for KEPT seconds: its host changes."""
 
     vm: str
     pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=10_000)]
@@ -157,15 +161,16 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float],
     kept = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
     if kept:
         with suppress(OSError, pt.errors.PtanalyzeError, pt.safe_files.Undecodable):
+            young = time.time() - kept.stat().st_mtime < KEPT
             known = pt.safe_files.json_struct(pt.safe_files.read_inside(kept, MOST_KEPT), Kept)
-            if known.vm == vm:
+            if known.vm == vm and young:
                 return (np.array(known.pairs), known.cached), ""
     if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
         return none, f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
     try:
         pt.live.native(TOOL)
         where = f"; kept in {kept}" if kept else ""
-        said = f"ptanalyze: measuring page walks of this VM once (8 s{where}; {MEASURE}=no: never)"
+        said = f"ptanalyze: measuring page walks of this VM (8 s{where}; {MEASURE}=no: never)"
         pt.options.echo(said, err=True)
         pairs, cached = measure_pages(), measure_cached(machine)
     except pt.UsageError as error:

@@ -370,7 +370,7 @@ def measured(monkeypatch, tmp_path):
     return seen
 
 
-def test_page_walks_of_a_vm_are_measured_once_for_each_boot(taken_here, measured, monkeypatch, tmp_path):
+def test_page_walks_of_a_vm_are_measured_for_each_boot_and_hour(taken_here, measured, monkeypatch, tmp_path):
     unmeasured = load_machine("epyc-milan")
     machine = taken_here(dumped())
     assert machine.latency.idle == ((125.0,),) and "60 %" in machine.description
@@ -382,6 +382,8 @@ def test_page_walks_of_a_vm_are_measured_once_for_each_boot(taken_here, measured
     write(tmp_path / "boot", "another")
     monkeypatch.setattr(machine_file, "BOOT", tmp_path / "boot")
     assert taken_here(dumped()) == machine and measured.times == 2
+    os.utime(measured.kept, (0, 0))
+    assert taken_here(dumped()) == machine and measured.times == 3
 
 
 @pytest.mark.parametrize("odd", ["", "{", "[]", '"vm"', "null", "NaN", "a link", "a directory", "long"])
@@ -424,9 +426,7 @@ def test_a_vm_too_busy_to_be_measured_is_asked_again(taken_here, measured):
 
 
 @pytest.mark.parametrize(("pairs", "code"), [(PAIRS, 0), (BUSY, 3), (np.empty((0, 2)), 0)])
-def test_a_file_has_no_page_walks_that_we_doubt_ourselves(
-    measured, monkeypatch, tmp_path, capsys, pairs, code
-):
+def test_a_file_has_no_page_walks_that_we_doubt(measured, monkeypatch, tmp_path, capsys, pairs, code):
     one = NodeLatency((0,), np.array([[125.0]]), None, "a chase")
     monkeypatch.setattr(machine_file, "measure_nodes", lambda progress: one)
     monkeypatch.setattr(machine_file, "measure_walks", lambda progress: {})
