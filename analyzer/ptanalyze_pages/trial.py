@@ -33,6 +33,7 @@ TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
+PARTLY = 0.01  # of its memory huge as found
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -117,12 +118,10 @@ class Measured:
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs
-    program            name of the process that was changed
     seconds            that all took; load: of the last minute; ended: why no more was measured
     """
 
     figure: str
-    program: str = ""
     rates: Mapping[str, list[float]] = field(default_factory=lambda: {state: [] for state in STATES})
     blocks: Blocks | None = None
     made: list[int] = field(default_factory=list)
@@ -142,6 +141,12 @@ class Measured:
             return product(self.huge_over_split, self.contiguous)
         huge, found = self.rates["huge"], self.rates["found"]
         return paired(huge, found) if huge and len(huge) == len(found) else None
+
+    @property
+    def answer(self) -> Ratio | None:
+        """The gain over small pages in turns, with no drift of the load in it; where some pages were huge as
+        found, over that."""
+        return self.gain if self.share.get("found", 0.0) > PARTLY else self.huge_over_split or self.gain
 
     @property
     def huge_over_split(self) -> Ratio | None:
@@ -168,7 +173,7 @@ class Measured:
         return ""
 
     def precise(self, precision: float) -> bool:
-        low, middle, high = self.gain or (0.0, 0.0, 1.0)
+        low, middle, high = self.answer or (0.0, 0.0, 1.0)
         return len(self.rates["huge"]) >= LEAST_PAIRS and high - low <= precision * middle
 
 
@@ -184,7 +189,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         meter = meter_of(stack, pid, figure)
         seconds = how.seconds or window_of(meter)
         how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds)
-        done = Measured(meter.name, name_of(blocks), blocks=blocks)
+        done = Measured(meter.name, blocks=blocks)
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
@@ -303,7 +308,6 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             stopped = time.monotonic()
             with standing_still(program.pid) as family:
                 blocks = how.blocks(stack, largest(program.pid))
-                done.program = name_of(blocks)
                 if state == "huge":
                     done.blocks = blocks
                     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all())))
@@ -357,10 +361,6 @@ def standing_still(pid: int) -> Iterator[list[int]]:
                     os.kill(one, signal.SIGSTOP)
             family += new
         yield family
-
-
-def name_of(blocks: Blocks) -> str:
-    return (blocks.proc / "comm").read_text(errors="replace").rstrip("\n")
 
 
 def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) -> "subprocess.Popen[bytes]":

@@ -46,6 +46,7 @@ BLOCK_OPTIONS = (
         help="Milliseconds between two blocks that are made huge; 0: 16 of them per call.",
     ),
 )
+LONG = 0.02  # seconds that a request of a service may wait for a call
 
 
 def block_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -236,24 +237,25 @@ def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str
 def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
     words of the trial, but for its length."""
-    from .trial import BUSY, over
+    from .trial import BUSY, PARTLY, over
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
-    found = partly if share > 0.01 else "small pages as found"
+    found = partly if share > PARTLY else "small pages as found"
     few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
     again = over(rates["again"], rates["split"]) if count["again"] >= least and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once = f", {count['contiguous']} and {pt.errors.plural(count['found'], 'window')}"
     later = f", {count['again']} and {pt.errors.plural(count['split'], 'window')}"
     ratios = (
-        (done.gain, "huge pages", found, "" if done.contiguous else pairs),
         (done.huge_over_split, "huge pages", split, pairs),
+        (done.gain, "huge pages", found, "" if done.contiguous else pairs),
         (done.contiguous, "contiguous frames", "pages as found", once),
         (again, "check at the end, as found again (1 expected)", split, later),
     )
-    lines = [written(ratio, *of, few=few) for ratio, *of in ratios if ratio] or ["huge pages: not measured"]
+    gain, first = done.answer, sorted(ratios, key=lambda one: one[0] != done.answer)
+    lines = [written(ratio, *of, few=few) for ratio, *of in first if ratio] or ["huge pages: not measured"]
     if done.fixed_time:
         lines = [f"huge pages: {done.fixed_time}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
@@ -280,14 +282,16 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     if pid is not None and share >= pt.law.PageTrial.MOSTLY_HUGE:
         sizes = {"huge": share * done.resident, "memory": done.resident}
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
-    elif done.gain and few and not done.fixed_time:
+    elif gain and few and not done.fixed_time:
         lines.append(f"no proposal    measured too few times{longer}")
-    elif done.gain and done.gain[0] > 1 and (pid is not None or done.program) and not done.fixed_time:
-        who = shlex.quote(done.program) + " --yes (while it runs)" if pid is None else f"{pid} --yes"
-        lines.append(f"next           {pt.errors.as_root()} hugepages {who}")
-    elif done.gain and done.gain[0] <= 1 and not done.fixed_time:
-        why = "gain" if done.gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
-        sentence = pt.columns.message("trial", why, gain=pt.Interval(*done.gain))
+    elif gain and gain[0] > 1 and pid is not None and not done.fixed_time:
+        gently = " --pause 20" if blocks and blocks.longest > LONG else ""
+        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes{gently}")
+    elif gain and gain[0] > 1 and not done.fixed_time:
+        lines.append(f"no proposal    {pt.columns.message('trial', 'from-start')}")
+    elif gain and gain[0] <= 1 and not done.fixed_time:
+        why = "gain" if gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
+        sentence = pt.columns.message("trial", why, gain=pt.Interval(*gain))
         lines.append(f"no proposal    {sentence}{longer if why == 'noisy' else ''}")
     return lines
 
@@ -295,7 +299,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
-    wait = f"longest call   {1000 * blocks.longest:.1f} ms: a request waits for each with a block of its own"
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms: a thread that touches a block of it waits so long"
     return [
         *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
         *(f"left alone     {block(count)}: {why}" for why, count in blocks.left.most_common()),
