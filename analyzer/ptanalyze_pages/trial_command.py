@@ -300,8 +300,9 @@ def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
     wait = f"longest call   {1000 * blocks.longest:.1f} ms: a thread that touches a block of it waits so long"
+    wait += "; --pause makes calls shorter" if blocks.longest > LONG and not blocks.pause else ""
     return [
-        *([wait + ("" if blocks.pause else "; --pause makes calls shorter")] if blocks.longest else []),
+        *([wait] if blocks.longest else []),
         *(f"left alone     {block(count)}: {why}" for why, count in blocks.left.most_common()),
         *(f"refused        {block(count)}{turns}: {why}" for why, count in blocks.refused.most_common()),
     ]
