@@ -166,9 +166,9 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
     uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
     times = cost["readings"] / cost["samples"]
     lines = [
-        f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, which cover "
-        f"{cost['seconds']:.3g} s of them: accessed bits of {cost['tables']:.0f} tables, read {times:.0f} "
-        "times each; per sample "
+        f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, which watch it "
+        f"for {cost['seconds']:.3g} s of them: each clears the accessed bits of {cost['tables']:.0f} tables, "
+        f"then reads them {times:.0f} times; per sample "
         f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:

@@ -97,7 +97,7 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     assert area_of(heat, start) == (HOT, 0)
     assert faults_of(pid) - faults < 50 and waited(pid) > rounds
     assert f" of PID {pid} (" in lines[0] and (tmp_path / "snapshot.json").exists()
-    elapsed, covered = map(float, re.search(r"in ([\d.]+) s, which cover ([\d.]+) s", lines[0]).groups())
+    elapsed, covered = map(float, re.search(r"in ([\d.]+) s, which watch it for ([\d.]+)", lines[0]).groups())
     assert covered <= elapsed
 
 
