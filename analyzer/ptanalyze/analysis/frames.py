@@ -213,10 +213,7 @@ class Replayed:
         levels = sorted({key for result in self.results for key in by_level(result)})
         names = ("dimension", "level", "reader", "server", "from", "count")
         rows = (
-            (
-                result,
-                dict(zip(names, (dimension, level, *at, FROM[source], int(count)), strict=True)),
-            )
+            (result, dict(zip(names, (dimension, level, *at, FROM[source], int(count)), strict=True)))
             for result in self.results
             for counts in [by_level(result)]
             for host, level in sorted(levels, key=lambda key: (key[0], -key[1]))

@@ -28,11 +28,7 @@ from .replay_options import capture_of, option, policy_option, replay_options, s
 @replay_options
 @output_options("curve")
 def command(
-    capture: str | None,
-    names: tuple[str, ...],
-    settings: tuple[str, ...],
-    output: Output,
-    **options: Any,
+    capture: str | None, names: tuple[str, ...], settings: tuple[str, ...], output: Output, **options: Any
 ) -> None:
     """Replay CAPTURE under every combination of parameters, nodes, placements and latencies.
 

@@ -258,10 +258,7 @@ class ScenarioOptions(Options):
 
 
 def captured_scenario(
-    snapshot: Snapshot,
-    trace: Trace | None,
-    asked: ScenarioOptions,
-    left_out: bool = False,
+    snapshot: Snapshot, trace: Trace | None, asked: ScenarioOptions, left_out: bool = False
 ) -> Scenario:
     """The Scenario of a Snapshot and a Trace's region of interest, up to the end that is asked for.
 
