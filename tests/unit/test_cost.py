@@ -479,14 +479,14 @@ def test_local_tables_and_local_data_follow_the_law_at_each_end():
     """Data that are remote: 200 cycles more for each walk, at best guess of those with data in DRAM."""
     [found] = prices(reads(0, 1000), data=remote_data(1000), beyond=(1.0, 0.1))
 
-    def outside(cpi, waits):
-        return 100_000 * cpi + waits * 1000 * 200
+    def outside(cpi, waits, remote):
+        return 100_000 * cpi + waits * 1000 * 200 * (1 + remote)
 
     def tables(e, cpi, waits):
-        return (outside(cpi, waits) + e * 400_000) / (outside(cpi, waits) + e * 200_000)
+        return (outside(cpi, waits, 1) + e * 400_000) / (outside(cpi, waits, 1) + e * 200_000)
 
-    def data(e, cpi, waits, part=1.0):
-        return 1 + waits * part * 200_000 / (outside(cpi, waits) + e * 400_000)
+    def data(e, cpi, waits):
+        return (outside(cpi, waits, 1) + e * 400_000) / (outside(cpi, waits, 0) + e * 400_000)
 
     ends = tables(0.5, 2.0, 1), tables(0.7, 1.25, 0.5), tables(0.9, 0.5, 0)
     assert tuple(found.local_tables) == pytest.approx(ends)

@@ -18,7 +18,9 @@ What `ptanalyze validate` computes, beside what the papers measured. `make examp
 not edited by hand. *Replayed* rows follow from published counts, *modelled* rows from a synthetic workload
 made after the paper's description, *law* rows from published counters, *traced small* rows from the program
 itself, recorded at a small size, *fitted* rows were chosen to agree and are no evidence, and of *not
-reproducible* rows the note says why. Of long tables the {most} rows that differ most are shown.
+reproducible* rows the note says why. Of long tables the {most} rows that differ most are shown;
+the difference is that of the numbers, for a ratio less than the error of its effect, which the command
+prints.
 *Ports* are public measurements of Mitosis and Hydra ported to Linux 7.0: kernels of GAP on an EPYC with 16
 nodes; of other graphs ask for `--row 'bc, kron29,'` and the like.
 {{doc}}`explanation/model` says what the model leaves out.

@@ -228,9 +228,8 @@ class Law:
         self.pages = pages = measured if isinstance(measured, Pages) else None
         self.calibration = calibration = None if isinstance(measured, Pages) else measured
         executed = float(base.instructions[run])
-        tried_local = pages is not None and pages.trial.nodes == 1
+        self.tried_local = pages is not None and pages.trial.nodes == 1
         self.assumed = measured is None and native is None
-        self.data_local = tried_local or self.assumed
         self.timed = measured is not None or executed > 0
         if not self.timed:
             return
@@ -267,7 +266,11 @@ class Law:
             cached = llc * (machine.llc_data or machine.llc.cycles) + (1 - dram - llc) * machine.l2.cycles
             self.spread = np.where(self.middles, 1.0, np.where(self.exposed == e.low, least, most))
             self.fewest = executed * costs.cycles_per_instruction.low
-            self.data = dram * local * (1 - base.adjacent[1] / 2) + cached * base.classes[run].sum()
+            further = self._further(base)
+            remote = np.float64(0) if further is None else further
+            self.outside += self.waits * np.where(self.middles, dram, 1.0) * remote
+            self.data = dram * (local + remote) * (1 - base.adjacent[1] / 2)
+            self.data += cached * base.classes[run].sum()
         if self.timed:
             self.before = self.walks(base), management
             self.base = self.run(*self.before)
@@ -397,7 +400,7 @@ class Law:
         """float64[2, corners]: cycles where walks hide one another, and where nothing hides them."""
         walks = self.spread * walks
         queued = np.maximum(walks / self.walkers, self.fewest + self.data / OVERLAP)
-        return np.stack([queued, walks + max(self.fewest, self.data)]) + management
+        return np.stack([queued, walks + np.maximum(self.fewest, self.data)]) + management
 
     def beside_noise(self, ratios: np.ndarray) -> Interval:
         """Ratio of two runs at each corner; by a trial with the noise of a pair, where they differ."""
@@ -441,11 +444,10 @@ class Law:
         runs = np.where(ratio > 1, extra * factor / saved, NEVER)
         return over(np.where((extra < 1) & (ratio >= 1), 0.0, runs))
 
-    def local_data(self, base: Counts, taken: np.ndarray) -> Interval | None:
-        """Run time / run time with all data local; None where data were not counted, or the caches alone can
-        tell.
+    def _further(self, base: Counts) -> np.ndarray | None:
+        """float64[corners]: cycles that remote data take longer than local ones if each walk waits for them.
 
-        At best guess walks wait whose data the caches cannot hold, at the ends all (ADR 36).
+        None where data were not counted, or the caches alone can tell.
         """
         data = base.data
         if data is None or (base.beyond[1] > 0 and not data.any()):
@@ -456,11 +458,25 @@ class Law:
         own = np.diagonal(latency, axis1=1, axis2=2)
         further = np.einsum("tnm,snmd->st", latency - own[..., None], data)
         further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond[1] > 0)
-        part = np.where(self.middles, max(base.beyond[1], base.data_in_dram), 1.0)
-        waits = part * further[self.share, self.state] * base.classes[self.number].sum() * self.factor
-        if self.data_local:
+        cycles: np.ndarray = further[self.share, self.state] * base.classes[self.number].sum()
+        return cycles
+
+    def local_data(self, base: Counts, taken: np.ndarray) -> Interval | None:
+        """Run time / run time with all data local; None where that is not known.
+
+        At best guess walks wait whose data the caches cannot hold, at the ends all (ADR 36).
+        """
+        further = self._further(base)
+        if further is None:
+            return None
+        waits = np.where(self.middles, max(base.beyond[1], base.data_in_dram), 1.0) * further * self.factor
+        if self.tried_local:
             return over(1 + self.waits * waits / taken)
-        most = (1 - own.mean(axis=1) / latency.max(axis=(1, 2)))[self.state] * self.run(0 * taken, 0.0)
+        most = self.waits * waits
+        if not self.assumed:
+            latency = np.stack([self.machine.latency_cycles(one) for one in self.contended])
+            own = np.diagonal(latency, axis1=1, axis2=2).mean(axis=1) / latency.max(axis=(1, 2))
+            most = (1 - own)[self.state] * self.run(0 * taken, 0.0)
         return over(taken / (taken - np.minimum(waits, most)))
 
 
