@@ -196,10 +196,10 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
     leaf, *above = (by_node(level) for level in counts["tables"])
     huge = counts["huge"]
     status, command = facts(pid), (pt.live.shown(pid) / "cmdline").read_bytes()
-    vm = is_vm(pid)
+    vm, name = is_vm(pid), (pt.live.shown(pid) / "comm").read_text("utf-8", "surrogateescape")
     return Surveyed(
         pid=pid,
-        name=(vm_name(command) if vm else "") or status.get("Name", ""),
+        name=(vm_name(command) if vm else "") or name.rstrip("\n"),  # status escapes it
         kind="vm" if vm else "process",
         cgroup=cgroup(pid),
         table_bytes=int(counts["pgtables_bytes"]),

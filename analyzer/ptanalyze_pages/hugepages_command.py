@@ -121,7 +121,8 @@ def command(
 
 def process_of(words: str, asked: bool) -> int | None:
     """PID that is meant; None: a capture. asked: options say that it is a process."""
-    if os.path.exists(words) or (pt.errors.bundled("samples") / (words or "-")).exists():
+    file = os.path.exists(words) and not (os.path.isfile(words) and pt.live.named(words))
+    if file or (pt.errors.bundled("samples") / (words or "-")).exists():
         return None
     if asked or not words.strip("0123456789 \n") or pt.live.named(words):
         return pt.options.pid(words)
