@@ -181,7 +181,7 @@ def test_the_interval_of_a_short_region_has_the_speed_up_of_a_long_one_in_it(tmp
         ("uniform", "private", 0.3),  # each thread walks half of the lines: nobody knows from a short region
         ("zipf:0.6", "shared", 0.1),
         ("zipf:1.0", "shared", 0.5),  # hot lines are read more than once, the others not as often as these
-        ("btree", "shared", 0.3),
+        ("btree", "shared", 0.31),
         ("anneal", "shared", 0.2),
         ("sequential", "shared", 0.4),
     ],
