@@ -184,7 +184,6 @@ class Result:
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
-        note = (noted("of-one-size", unsure=unsure),) if unsure else ()
         grown: dict[str, Any] = {"pages": {kind: round(n * times) for kind, n in self.pages.items()}}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)
@@ -192,12 +191,13 @@ class Result:
         return replace(
             self,
             **grown,
+            traced_speedup=None,  # what happens once is of the larger run, walks as traced are not
             data_copied=round(self.data_copied * times),
             once_events=np.rint(self.once_events * times).astype(np.int64),
             once_cycles=self.once_cycles * times,
             break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
             facts=self.facts | held,
-            findings=(*self.findings, *note, *doubts),
+            findings=(*self.findings, *([noted("of-one-size", unsure=unsure)] if unsure else []), *doubts),
         )
 
     @property
