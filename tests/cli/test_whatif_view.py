@@ -58,13 +58,11 @@ def best(results):
     return verdict(results, None).answers[0]
 
 
-@pytest.mark.parametrize(
-    ("runs", "code"),
-    [(None, "unknown"), ((0.0, 0.0, 0.0), "at-once"), ((1.0, 2.0, 3.0), "later"), ((math.inf,) * 3, "never")],
-)
-def test_an_answer_says_when_its_cost_is_earned_back(results, runs, code):
+@pytest.mark.parametrize("code", ["unknown", "at-once", "later", "perhaps", "never"])
+def test_an_answer_says_when_its_cost_is_earned_back(results, code):
     """Once a line of another section stood in its place, whose numbers nobody gives."""
-    found = best([results[0], earning(results[1], runs, 1e9)]).message
+    runs = {"at-once": (0, 0, 0), "later": (1, 2, 3), "perhaps": (1, 2, math.inf), "never": (math.inf,) * 3}
+    found = best([results[0], earning(results[1], runs.get(code), 1e9)]).message
     back = found.numbers["payback"]
     assert back.code == code and str(found).endswith(f"{back}.")
 

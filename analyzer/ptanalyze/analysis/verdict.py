@@ -37,7 +37,7 @@ from ..core.columns import (
     message,
 )
 from ..core.errors import UNKNOWN_NODE, as_root
-from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
+from ..core.interval import NEVER, NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
 from ..cost.law import PageTrial
@@ -432,6 +432,7 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
     size = "held" if more > held > 0 else "more" if more > 0 else "less" if more < 0 else "same"
     when, seconds = result.when_earned, result.break_even_seconds
     back = "unknown" if when is None or seconds is None else when.replace(" ", "-")
+    back = "perhaps" if back == "later" and seconds and seconds.high == NEVER else back
     numbers = {
         "policy": label_of(result, results),
         "base": label_of(base, results),
@@ -443,8 +444,7 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
     kind = code = _kind(result, base)
     if kind == NONE:
         code = NONE if speedup and any(map(differs, speedup)) else "equal"
-    tried = result.finding(MEASURED)
-    if kind == GAIN and tried and tried.numbers["gain"] == speedup:
+    if kind == GAIN and (tried := result.finding(MEASURED)) and tried.numbers["gain"] == speedup:
         code, numbers["figure"] = "measured", tried.numbers["figure"]
     return Answer(result, kind, message("asked", code, **numbers))
 
