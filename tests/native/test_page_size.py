@@ -368,9 +368,10 @@ def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
         assert run(["hugepages", "lookup", "--yes"]) == 2
 
 
-def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys):
-    """A sample of that name is the sample still."""
+def test_a_process_is_named_by_number_option_or_name(program, tmp_path, capsys, monkeypatch):
+    """A sample of that name is the sample still, a program is its process."""
     own = shutil.copy(program, tmp_path / "pt_named")
+    monkeypatch.chdir(tmp_path)
     with running(own) as one:
         assert len(pt.live.named("pt_named")) == 2  # a child, as of a server that saves
         for words in ([str(one.pid)], ["-p", str(one.pid)], ["-p", "pt_named"], ["pt_named"]):
