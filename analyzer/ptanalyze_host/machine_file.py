@@ -139,7 +139,7 @@ def captured_host(
     return msgspec.structs.replace(machine, description=said)
 
 
-KEPT = 3600
+KEPT = 3600  # seconds
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):

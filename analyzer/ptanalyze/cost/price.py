@@ -233,6 +233,8 @@ class Law:
         self.timed = measured is not None or executed > 0
         if not self.timed:
             return
+        self.latency = np.stack([machine.latency_cycles(one) for one in contended])
+        self.local = np.diagonal(self.latency, axis1=1, axis2=2)
         (least, most), e = machine.walk_spread, costs.exposed
         least *= 1 - (base.adjacent[0] if least < most else 0.0)
         e = Interval(e.low * least, e.middle, e.high * most)
@@ -454,9 +456,7 @@ class Law:
             return None  # data are counted at walks: without any, only the caches can tell that none wait
         if data[..., DRAM].any(axis=(1, 2)).all():
             data = data[..., DRAM:]
-        latency = np.stack([self.machine.latency_cycles(one) for one in self.contended])
-        own = np.diagonal(latency, axis1=1, axis2=2)
-        further = np.einsum("tnm,snmd->st", latency - own[..., None], data)
+        further = np.einsum("tnm,snmd->st", self.latency - self.local[..., None], data)
         further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond[1] > 0)
         cycles: np.ndarray = further[self.share, self.state] * base.classes[self.number].sum()
         return cycles
@@ -474,9 +474,8 @@ class Law:
             return over(1 + self.waits * waits / taken)
         most = self.waits * waits
         if not self.assumed:
-            latency = np.stack([self.machine.latency_cycles(one) for one in self.contended])
-            own = np.diagonal(latency, axis1=1, axis2=2).mean(axis=1) / latency.max(axis=(1, 2))
-            most = (1 - own)[self.state] * self.run(0 * taken, 0.0)
+            nearest = self.local.mean(axis=1) / self.latency.max(axis=(1, 2))
+            most = (1 - nearest)[self.state] * self.run(0 * taken, 0.0)
         return over(taken / (taken - np.minimum(waits, most)))
 
 
