@@ -2,8 +2,8 @@
 
 Usage: python -m analyzer.bench.bench_pages measure|trace|predict|write [PROGRAM ...]   (as root)
 
-measure  three `trial --pages` of each, into pages.csv here
-trace    small traces and a machine file, into TRACES
+measure  three `trial --pages` of each, and page walks before and after it, into pages.csv here
+trace    small traces, into TRACES
 predict  the table, from both; write: into the manual and the README, between their marks
 Others' programs come from Debian's packages, installed when root. One that is missing, or ends too early, is
 left out, and why is said.
@@ -21,13 +21,17 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 import ptanalyze as pt
 from ptanalyze.core.errors import PtanalyzeError
+from ptanalyze_host import machine_file
 from ptanalyze_host.dump import descendants
+from ptanalyze_host.node_latency import added_by_walks, measure_cached, measure_pages
 from ptanalyze_pages.trial import How, record, try_pages
 
 HERE = Path(__file__).parent
@@ -38,7 +42,9 @@ TRIALS, SECONDS, WINDOW = 3, 20, 0.5  # of a program; of each of them; of each w
 REGION = 3  # seconds of a traced, slower run
 PATIENCE = 900  # seconds until a program is ready, under the tracer, too
 GAIN = 0.05  # a smaller effect has no error in percent
-MACHINES = {"this host's file": str(TRACES / "host.toml"), "emerald-rapids": "emerald-rapids"}
+TURNS = 16  # of `measure_pages`, before a trial and after it
+OWN = "this VM, as it was then"
+MACHINES = (OWN, "emerald-rapids")
 PORT = "7797"
 SMALLEST = {}
 
@@ -284,18 +290,33 @@ def ended(process):
 
 
 def measured(name):
-    """{column: value} of one program: median and range of TRIALS trials, each of a new process."""
-    program, trials = PROGRAMS[name], []
+    """{column: value} of one program: median and range of TRIALS trials, each of a new process.
+
+    What walks add is measured while it is stopped: a VM's neighbours change that from hour to hour.
+    """
+    program, trials, walks, cached = PROGRAMS[name], [], [], []
     how = How(precision=0.005, seconds=WINDOW, limit=SECONDS)
+
+    def measure_walks(process):
+        process.send_signal(signal.SIGSTOP)
+        walks.append(measure_pages(turns=TURNS))
+        cached.append(measure_cached(own_machine()))
+        process.send_signal(signal.SIGCONT)
+
     for _ in range(TRIALS):
         with running(program) as (process, place):
+            measure_walks(process)
             trials.append(try_pages(process.pid, program.put(program.figure, place), how))
-    seen = record(trials[-1], ())
+            measure_walks(process)
+    seen, pairs = record(trials[-1], ()), np.concatenate(walks)
     row = {"program": name, "ours": "yes" if program.ours else "no", "bytes": seen.resident_bytes}
-    for ratio in ("gain", "contiguous"):
+    for ratio in ("answer", "contiguous"):
         middles = [getattr(trial, ratio)[1] for trial in trials]
         for side, of in (("low", min), ("middle", median), ("high", max)):
             row[f"{ratio}_{side}"] = f"{of(middles):.4f}"
+    added = zip(("low", "middle", "high"), added_by_walks(pairs), strict=True)
+    row |= {f"added_{side}": f"{part:.4f}" for side, part in added}
+    row |= {"local": f"{pairs[:, 1].min():.1f}", "cached": f"{median(cached):.1f}"}
     row |= {"pairs": sum(len(trial.rates["huge"]) for trial in trials), "blocks": seen.blocks}
     row |= {"huge": f"{seen.huge_share_huge:.3f}"}
     return row | {"cpu": seen.cpu, "kernel": seen.kernel, "date": seen.date}
@@ -362,19 +383,26 @@ def trace(names):
     for name in names:
         if why := attempt(name, lambda name=name: traced(name)):
             print(f"{name}: no trace: {why}", file=sys.stderr)
-    host = MACHINES["this host's file"]
-    if not Path(host).exists():
-        subprocess.run([*PTANALYZE, "machines", "--from-host", host, "--measure"], check=True)
 
 
-def answers(name):
+@cache
+def own_machine():
+    """Machine of this host, nothing of it measured."""
+    return machine_file.host_machine("this host")
+
+
+def answers(row):
     """{machine: (low, middle, high)} of thp over what was traced; {} without a trace, or of a short one."""
-    less, found = PROGRAMS[name].less, {}
+    name, found = row["program"], {}
+    less = PROGRAMS[name].less
     if not path_of(name).exists():
         return found
-    for label, machine in MACHINES.items():
+    added = pt.Interval(*(float(row[f"added_{side}"]) for side in ("low", "middle", "high")))
+    own = machine_file.as_timed(own_machine(), float(row["local"]), added, float(row["cached"]))
+    for label in MACHINES:
         stands = {"stands_for": less} if less > 1 else {}
         try:
+            machine = own if label == OWN else label
             row = pt.whatif(path_of(name), "thp", machine=machine, **stands).iloc[-1]
         except PtanalyzeError as error:
             print(f"{name}: {error}", file=sys.stderr)
@@ -392,8 +420,8 @@ def beside(names):
     found = []
     for row in read():
         if row["program"] in names:
-            gain = tuple(float(row[f"gain_{side}"]) for side in ("low", "middle", "high"))
-            found.append((row, gain, answers(row["program"])))
+            gain = tuple(float(row[f"answer_{side}"]) for side in ("low", "middle", "high"))
+            found.append((row, gain, answers(row)))
     return found
 
 
@@ -441,11 +469,11 @@ def table(found):
 
 def one_line(found):
     """What the README says."""
-    gains, label = [gain[1] for _, gain, _ in found], next(iter(MACHINES))
+    gains, label = [gain[1] for _, gain, _ in found], OWN
     others, what = sum(row["ours"] == "no" for row, _, _ in found), figures(found, label)
     return (
         f"Huge pages in a VM, measured in turns: {len(found)} programs ({others} written by others) gain "
-        f"{min(gains):.2f}-{max(gains):.2f}x. Predicted from traces with that VM's own machine file, "
+        f"{min(gains):.2f}-{max(gains):.2f}x. Predicted from traces with page walks measured beside, "
         f"{what['inside']} of {what['programs']} are inside the interval, which is "
         f"{what['width']:.1f} effects wide, off by {100 * what['error']:.0f} % of the effect in the median: "
         "measure yours (`trial --pages`)."

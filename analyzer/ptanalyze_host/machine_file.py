@@ -134,7 +134,8 @@ def captured_host(
         if why:
             said += f"; this is a VM, in which walks take longer: {why}"
         else:
-            machine, added = as_timed(machine, pairs, cached), added_by_walks(pairs)
+            added = added_by_walks(pairs)
+            machine = as_timed(machine, float(pairs[:, 1].min()), added, cached)
             said = f"measured in this VM: {in_words(added)}; TLBs of {like}, the nearest known"
     return msgspec.structs.replace(machine, description=said)
 
@@ -185,10 +186,11 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float],
     return (pairs, cached), ""
 
 
-def as_timed(machine: pt.Machine, pairs: np.ndarray, cached: float) -> pt.Machine:
-    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks;
-    cached  ns of `measure_cached`."""
-    local = float(pairs[:, 1].min())
+def as_timed(machine: pt.Machine, local: float, added: pt.Interval, cached: float) -> pt.Machine:
+    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks.
+
+    local  ns; added: by walks, as a part of a read of local memory; cached: ns of `measure_cached`
+    """
     times = local / machine.latency.idle[0][0]
     idle = tuple(tuple(round(ns * times, 1) for ns in row) for row in machine.latency.idle)
     said = f"measured: {local:.0f} ns local; others times {times:.2f}: {machine.sources['latency_idle']}"
@@ -197,7 +199,7 @@ def as_timed(machine: pt.Machine, pairs: np.ndarray, cached: float) -> pt.Machin
         latency=msgspec.structs.replace(machine.latency, idle=idle),
         sources={**machine.sources, "latency_idle": said},
     )
-    return with_own_cycles(timed, added_by_walks(pairs), RANDOM_MEBIBYTES << 20, cached)
+    return with_own_cycles(timed, added, RANDOM_MEBIBYTES << 20, cached)
 
 
 def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
