@@ -113,7 +113,7 @@ class Blocks:
         self,
         stack: ExitStack,
         pid: int,
-        least: float = 0.9,
+        least: float = pt.law.PageTrial.FILLED,
         memory: int = 256 << 20,
         pause: float = 0.0,
         changer: str = "",
@@ -464,11 +464,11 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[list[str]]:
     """
     is_new, left = not blocks.record.exists(), list[str]()
     found = write_found(blocks, kept)
+    blocks.frames = found.frames
     with pt.live.ends_once():
         try:
             yield left
             if kept:
-                found.frames |= blocks.frames
                 found.write(blocks.record)
                 return
         except BaseException:
@@ -487,8 +487,7 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[list[str]]:
                         left += filter(None, wrong.values())
                         if is_new and not wrong[blocks.pid]:
                             blocks.record.unlink()
-                    elif blocks.frames:  # children may live on
-                        found.frames |= blocks.frames
+                    elif found.frames:  # children may live on
                         found.write(blocks.record)
                     else:
                         blocks.record.unlink()

@@ -87,7 +87,7 @@ class How(NamedTuple):
     progress   called with (done, total, what)
     """
 
-    least: float = 0.9
+    least: float = pt.law.PageTrial.FILLED
     memory: int = 256 << 20
     pause: float = 0.0
     seconds: float = 0.0

@@ -25,7 +25,7 @@ BLOCK_OPTIONS = (
     click.option(
         "--least",
         type=click.IntRange(1, 100),
-        default=90,
+        default=round(100 * pt.law.PageTrial.FILLED),
         show_default=True,
         metavar="PERCENT",
         help="Blocks of 2 MiB to change: those of which this much is in use; the rest is filled up.",

@@ -54,7 +54,6 @@ from .setup import RESHAPED
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES, HUGE_BYTES = 4096, 2 << 20
-FILLED = 0.9  # of a block, which a trial then makes huge (--least)
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def already_huge(snapshot: Snapshot, memory: int) -> Message | None:
     if (huge := huge_bytes(tree := snapshot.guest)) <= PageTrial.LEAST_HUGE * memory:
         return None
     filled, private = leaf_entries(tree), (tree.level == 1) & one_anonymous_vma(snapshot, tree.base)
-    more = PAGE_BYTES * int(filled[private & (filled >= FILLED * HUGE_BYTES // PAGE_BYTES)].sum())
+    more = PAGE_BYTES * int(filled[private & (filled >= PageTrial.FILLED * HUGE_BYTES // PAGE_BYTES)].sum())
     few = more <= (1 - PageTrial.MOSTLY_HUGE) * memory
     return message("unknown", "already", huge=huge, memory=memory, more=more) if few else None
 

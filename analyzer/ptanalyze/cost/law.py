@@ -331,6 +331,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     LEAST_PAIRS: ClassVar = 3  # of measurements that show a range
     UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
     NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
+    FILLED: ClassVar = 0.9  # of a block, from which on it is made huge (--least)
 
     @property
     def share(self) -> float:
