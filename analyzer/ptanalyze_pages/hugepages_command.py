@@ -183,17 +183,18 @@ def change(
 
 
 def back(blocks: Blocks) -> Iterator[str]:
-    from .blocks import state, undo
+    from .blocks import ANEW, state, undo
 
     before = blocks.address[blocks.was_huge]
     wrong = undo(blocks)
     before, after = np.intersect1d(before, blocks.address), blocks.address[blocks.huge()]
     changed = np.setdiff1d(before, after), np.setdiff1d(after, before)
-    small, huge = (pt.errors.plural(len(some), "block") for some in changed)
-    if not wrong[blocks.pid]:
-        yield f"{pt.live.called(blocks.pid)}: as found: {small} small again, {huge} huge again"
+    theirs = np.setdiff1d([*blocks.theirs], blocks.address[blocks.was_huge])
+    small, huge, other = (pt.errors.plural(len(some), "block") for some in (*changed, theirs))
+    left = [*filter(None, wrong.values()), *([f"{other} {ANEW}"] if len(theirs) else [])]
+    yield f"{pt.live.called(blocks.pid)}: {'as found: ' * (not left)}{small} small again, {huge} huge again"
     yield from left_and_refused(blocks)
-    if left := [*filter(None, wrong.values())]:
+    if left:
         raise pt.errors.PartialDataError(state(left))
 
 

@@ -175,15 +175,16 @@ def command(
                 pid = pid or largest(trial.start(stack, words, warm_up or WARM_UP, how).pid)
                 words = words or tuple(pt.live.command_line(pid))
                 measured = trial.try_pages(pid, figure, how)
-        for line in lines_of(measured, running, asked):
-            pt.options.echo(line)
-        if file is not None:
-            made = trial.record(measured, words)
-            try:
+        try:
+            if file is not None:
+                made = trial.record(measured, words)
                 made.must_fit(True)
                 pt.measured.write_calibration(file, made)
-            except pt.law.UnfitError as error:
-                say(f"{file}: not written: {error.why}")
+        except pt.law.UnfitError as error:
+            say(f"{file}: not written: {error.why}")
+        finally:  # a pipe may end before
+            for line in lines_of(measured, running, asked):
+                pt.options.echo(line)
         return
     two_nodes(near, far)
     if pid is None or figure is None:
