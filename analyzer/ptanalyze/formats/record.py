@@ -11,12 +11,13 @@ from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ..core import safe_files
 from ..core.errors import CaptureError, UsageError
+from ..core.machine import Strict
 from .atomic import atomic_write, give_to_caller, may_write, says_where, sync
 from .text_output import csv_text, record
 
@@ -24,14 +25,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-class Versioned(Protocol):
-    """A msgspec struct with the name and version of its format."""
+class Versioned(Strict):
+    """The name and version of a file's format, which its other fields follow."""
 
-    @property
-    def format(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
+    format: str
+    version: int
 
 
 Record = TypeVar("Record", bound=Versioned)
@@ -112,11 +110,9 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc32: int
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Manifest(Versioned):
     """crc32: of what stands before that field in the file, byte for byte."""
 
-    format: str
-    version: int
     kind: str
     files: dict[str, File]
     provenance: dict[str, Any]

@@ -47,7 +47,7 @@ from ..core.snapshot import (
     Tree,
 )
 from .atomic import atomic_write
-from .record import decode_facts, decode_record, write_record
+from .record import Versioned, decode_facts, decode_record, write_record
 
 TABLES_MAGIC = b"PTTABLES"
 ENTRIES_MAGIC = b"PTENTRYS"
@@ -370,9 +370,7 @@ class Facts(msgspec.Struct, kw_only=True):
     vm: Sides | None = None
 
 
-class SnapshotRecord(Strict):
-    format: str
-    version: int
+class SnapshotRecord(Versioned):
     levels: int
     encoding: str
     nodes: tuple[NodeRecord, ...]
@@ -400,7 +398,7 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     return Snapshot(guest, vmas, names, topology_of(directory / SNAPSHOT_FILE, record.nodes), host, facts)
 
 
-def must_agree(path: Path, record: Strict, tree: Tree, name: str) -> None:
+def must_agree(path: Path, record: SnapshotRecord, tree: Tree, name: str) -> None:
     """CaptureError unless a record has the levels and encoding of its tree: else they are of two dumps."""
     for field in ("levels", "encoding"):
         value, of_tree = getattr(record, field), getattr(tree, field)
@@ -431,15 +429,14 @@ def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot) -> None:
 
 def write_json(directory: str | PathLike[str], snapshot: Snapshot) -> None:
     """Write snapshot.json."""
-    record = SnapshotRecord(
-        format=FORMAT,
-        version=VERSION,
-        levels=snapshot.guest.levels,
-        encoding=snapshot.guest.encoding,
-        nodes=node_records(snapshot.topology),
-        facts=msgspec.Raw(msgspec.json.encode(snapshot.facts)),
-    )
+    record = SnapshotRecord(format=FORMAT, version=VERSION, **fields_of(snapshot.guest, snapshot))
     write_record(Path(directory) / SNAPSHOT_FILE, record)
+
+
+def fields_of(tree: Tree, dump: "Snapshot | HostDump") -> dict[str, Any]:
+    """Fields of a SnapshotRecord of a dump and its tree."""
+    facts, nodes = msgspec.Raw(msgspec.json.encode(dump.facts)), node_records(dump.topology)
+    return {"levels": tree.levels, "encoding": tree.encoding, "nodes": nodes, "facts": facts}
 
 
 def node_records(topology: Topology) -> tuple[NodeRecord, ...]:
@@ -519,16 +516,10 @@ class Root(Strict):
     why: str = ""
 
 
-class VmRecord(Strict):
-    format: str
-    version: int
-    levels: int
-    encoding: str
-    nodes: tuple[NodeRecord, ...]
+class VmRecord(SnapshotRecord):
     slots: tuple[Slot, ...]
     vcpus: tuple[Vcpu, ...]
     roots: tuple[Root, ...]
-    facts: msgspec.Raw
 
 
 @dataclass(frozen=True)
@@ -562,13 +553,10 @@ def write_vm(directory: str | PathLike[str], host: HostDump) -> None:
     record = VmRecord(
         format=VM_FORMAT,
         version=VM_VERSION,
-        levels=host.tree.levels,
-        encoding=host.tree.encoding,
-        nodes=node_records(host.topology),
         slots=host.slots,
         vcpus=host.vcpus,
         roots=host.roots,
-        facts=msgspec.Raw(msgspec.json.encode(host.facts)),
+        **fields_of(host.tree, host),
     )
     write_record(Path(directory) / VM_FILE, record)
 
