@@ -8,7 +8,7 @@ has the rate of walks (a Calibration), it caps the reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,21 +17,19 @@ from ..core.errors import about
 from ..core.footprint import Footprint, together
 from ..core.interval import Interval
 from ..core.machine import Machine
-from ..core.snapshot import frame
-from ..core.trace import REGION_SHIFT
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT
 from ..cost.counts import DRAM, LLC
 from ..cost.law import Calibration
 from ..cost.sampled import Sampled
-from ..world.address_space import leaves_of
+from ..world.address_space import leaves_of, pages_of
 from ..world.mm_events import DISABLED, allowed
 from ..world.page_homes import single_node
+from ..world.scenario import Scenario
 from ..world.trees import one_anonymous_vma
-
-if TYPE_CHECKING:
-    from ..world.scenario import Scenario
-    from .setup import Setup
+from .setup import Setup
 
 MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
+PAGE = np.uint64(PAGE_SHIFT)
 LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
 
 
@@ -157,13 +155,10 @@ def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
         heat, tree = scenario.snapshot.heat, scenario.snapshot.guest
         if heat is None or single_node(scenario.space):
             return []
-        table, slot = leaves_of(tree, heat)
-        for level in np.unique(heat.level[table >= 0]).tolist():
-            of = (table >= 0) & (heat.level == level)
-            frames = frame(tree.entries[table[of], slot[of]], level, tree.encoding)
-            node = scenario.snapshot.topology.node_of_frame(frames)
-            known = (node >= 0) & (node < len(walks))
-            walks += np.bincount(node[known], heat.walks[of][known], len(walks))
+        frames, _ = pages_of(tree, leaves_of(tree, heat)[0], (heat.address >> PAGE).astype(np.int64))
+        node = scenario.snapshot.topology.node_of_frame(frames)
+        known = (node >= 0) & (node < len(walks))
+        walks += np.bincount(node[known], heat.walks[known], len(walks))
     if not walks.any():
         return []
     share = walks / walks.sum()

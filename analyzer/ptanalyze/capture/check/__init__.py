@@ -8,11 +8,11 @@ import numpy as np
 
 from ...core import snapshot as bits
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
-from ...core.snapshot import Snapshot, Tree
+from ...core.snapshot import Snapshot
 from ...core.trace import MOST_THREADS, PAGE_SHIFT, REGION_SHIFT, SLOT_BITS, Event, Trace
 from ...formats.capture import Capture
 from ...formats.record import damaged_files
-from ...world.address_space import known_pages
+from ...world.address_space import address_space, known_pages
 from ...world.mm_events import made, merged
 from .tables import Check, check_tables, finding
 from .vm import check_host, check_joined
@@ -53,14 +53,11 @@ class Covered:
     """
 
     def __init__(self, trace: Trace, snapshot: Snapshot) -> None:
-        tree, regions = snapshot.guest, trace.regions
+        tree, regions = snapshot.guest, address_space(snapshot, trace.regions).regions
         self.native, self.tree, self.touches, self.gone = snapshot.native, tree, 0, 0
-        small = np.flatnonzero(tree.level == 1)
-        order = small[np.argsort(tree.base[small], kind="stable")]
-        region_of = np.append(tree.base[order] >> np.uint64(REGION_SHIFT), END)
-        at = np.searchsorted(region_of, regions)
-        self.table = np.where(region_of[at] == regions, np.append(order, -1)[at], -1)
-        self.huge = mapped_huge(tree, 2, regions) | mapped_huge(tree, 3, regions)
+        there = regions.leaf < len(tree)
+        self.table = np.where(there & (regions.level == 1), regions.leaf, -1)
+        self.huge = there & (regions.level > 1)
 
     @property
     def freed(self) -> float:
@@ -83,20 +80,6 @@ class Covered:
         share = 100 * (1 - gone / max(self.touches, 1))
         why = f"touches without a page table in the dump, which holds those of {share:.0f} %: {WAY_OUT}"
         return finding("trace: pages in the dump", self.touches, gone, why, PARTIAL)
-
-
-def mapped_huge(tree: Tree, level: int, regions: np.ndarray) -> np.ndarray:
-    """bool[regions]: whether a leaf entry at `level` (2, 3) maps the region."""
-    spans = []
-    for table in np.flatnonzero(tree.level == level):
-        slots = np.flatnonzero(bits.leaf(np.asarray(tree.entries[table]), level, tree.encoding))
-        wide = np.uint64(level - 2) * np.uint64(SLOT_BITS)
-        first = (tree.base[table] >> np.uint64(REGION_SHIFT)) + (slots.astype(np.uint64) << wide)
-        spans.append(first >> wide)
-    if not spans:
-        return np.zeros(len(regions), bool)
-    wide = np.uint64(level - 2) * np.uint64(SLOT_BITS)
-    return np.isin(regions >> wide, np.concatenate(spans))
 
 
 # Whether a trace is whole and fits the page tables beside it; that it agrees with itself is read_trace's.

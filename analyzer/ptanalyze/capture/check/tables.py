@@ -10,6 +10,7 @@ from ...core import snapshot as entries
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import UNKNOWN_NODE
 from ...core.snapshot import BAD_TYPE, FAULT, INFERRED, NO_PARENT, TORN, Snapshot, Topology, Tree, blocks
+from ...world.address_space import vma_of
 
 # The result of a check: the numbers examined and wrong, and a verdict.
 
@@ -59,7 +60,7 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Che
     yield finding(f"{name}: closed", *missing_children(tree), why)
     frames = tree.frame[known]
     root = np.cumsum(tree.parent == NO_PARENT)
-    twice = repeated(root[known], frames)
+    twice = len(frames) - np.unique(np.stack([root[known], frames]), axis=1).shape[1]
     yield finding(f"{name}: frames once", len(frames), twice, "table frames appear twice")
     if topology is not None and len(topology):
         node = topology.node_of_frame(frames)
@@ -72,12 +73,6 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Che
     yield finding(f"{name}: whole", len(tree), broken, "tables changed or vanished while read", PARTIAL)
     why = "tables are inferred from pagemap: their frames and nodes are unknown"
     yield finding(f"{name}: known", len(tree), np.count_nonzero(~known), why, PARTIAL)
-
-
-def repeated(*columns: np.ndarray) -> int:
-    """Number of rows of `columns` that repeat an earlier row."""
-    rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
-    return len(rows) - len(np.unique(rows, axis=0))
 
 
 def broken_links(tree: Tree, tables: np.ndarray) -> int:
@@ -116,11 +111,8 @@ def check_vmas(snapshot: Snapshot) -> Iterator[Check]:
         table, slot = np.nonzero(entries.leaf(raw, level, tree.encoding))
         base = tree.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
         frame = entries.frame(raw[table, slot], level, tree.encoding)
-        at = np.searchsorted(vmas["end"], base, side="right")
-        inside = at < len(vmas)
-        inside[inside] = base[inside] >= vmas["start"][at[inside]]
         examined += len(base)
-        outside += int(np.count_nonzero(~inside))
+        outside += int(np.count_nonzero(vma_of(base, vmas) == len(vmas)))
         nowhere += int(np.count_nonzero(snapshot.topology.node_of_frame(frame) == UNKNOWN_NODE))
     reason, verdict = "mapped pages lie in no VMA", FAILED
     if not (snapshot.facts.get("quiescence") or {}).get("quiet", True):
