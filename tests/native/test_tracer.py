@@ -26,10 +26,9 @@ from needs import needs_root
 from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import CaptureError, PartialDataError
-from ptanalyze.core.trace import MOST_THREADS, Event
+from ptanalyze.core.trace import MOST_THREADS, Event, lines_per_page
 from ptanalyze.formats import trace
 from ptanalyze.formats.trace import read_trace
-from ptanalyze.world.cache_pass import lines_per_page
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from naive import decode as naive
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, pieces
+from ptanalyze.core.trace import CHUNK_DTYPE, Event, Scratch, lines_per_page, pieces
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import TRACE, seal
 from ptanalyze.formats.trace import (
@@ -36,7 +36,6 @@ from ptanalyze.formats.trace import (
     trace_of,
 )
 from ptanalyze.kernels import trace_codec
-from ptanalyze.world.cache_pass import lines_per_page
 from ptanalyze_formats.kernels import encode_chunk
 from ptanalyze_formats.trace_writer import new_trace
 

@@ -27,7 +27,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, Machine, share_of_cache
 from ..core.snapshot import Node, Snapshot, Topology
-from ..core.trace import SLOT_BITS, blocks
+from ..core.trace import SLOT_BITS, blocks, lines_per_page
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
@@ -37,7 +37,6 @@ from ..policies import Plan
 from ..policies.contract import RECORD
 from ..policies.registry import check_nodes, own_code
 from ..world.address_space import AddressSpace, known_pages
-from ..world.cache_pass import lines_per_page
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.scenario import Scenario

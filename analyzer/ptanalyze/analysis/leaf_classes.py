@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.interval import share_bounds
 from ..core.trace import Placement, Trace, WalkStream, chunk_runs, give_back, read_only
+from ..kernels import classify as kernels
 from ..kernels.walker import CODES, Segments, count_mapped
 from ..world import address_space
 from ..world.address_space import AddressSpace, leaves_of
@@ -24,8 +24,6 @@ from .setup import heat_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ..kernels.classify import Host
 
 
 MAX_NODES = 60  # classes are stored as bytes
@@ -105,8 +103,6 @@ def classify_pages(space: AddressSpace, by: str = "all") -> Classification:
 
     by  "all" or "vma"
     """
-    from ..kernels import classify as kernels
-
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)
     of_table, host, shape = _places(space)
@@ -143,8 +139,6 @@ def classify_walks(
 
     by  "all", "vma" or "thread"
     """
-    from ..kernels import classify as kernels
-
     snapshot = space.snapshot
     of_table, host, shape = _places(space)
     sockets = int(placement.cpu_node.max(initial=0)) + 1
@@ -208,12 +202,10 @@ def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Ite
         yield f"{first:x}-{after:x} {vma.partition(' ')[2]}".rstrip()
 
 
-def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
+def _places(space: AddressSpace) -> tuple[np.ndarray, kernels.Host, tuple[int, int]]:
     """(uint8[T] position of each table's node in the topology, their number N for an unknown node; the host,
     in which full tables are classified by region and tables with holes by frame, empty natively; numbers of
     guest's classes and of the host's)."""
-    from ..kernels import classify as kernels
-
     nodes = [node.id for node in space.snapshot.topology.nodes]
     n = len(nodes)
     if n > MAX_NODES:
@@ -227,18 +219,13 @@ def _places(space: AddressSpace) -> tuple[np.ndarray, Host, tuple[int, int]]:
     return of_table, address_space.host_classes(space, of_table, n), (n + 1, n + 4)
 
 
-def _host_classes(space: AddressSpace, host: Host, table: np.ndarray, slot: np.ndarray) -> np.ndarray:
+def _host_classes(space: AddressSpace, host: kernels.Host, table: np.ndarray, slot: np.ndarray) -> np.ndarray:
     """int64: class of the host's leaf entry for the first frame of each guest leaf entry; native 0."""
     kind, tree = np.zeros(len(table), np.int64), space.snapshot.guest
     if space.native:
         return kind
-    from ..kernels import classify as kernels
-
-    frames = np.zeros(len(table), np.int64)
-    for level in np.unique(tree.level[table]).tolist():
-        of = np.flatnonzero(tree.level[table] == level)
-        frames[of] = bits.frame(tree.entries[table[of], slot[of]], level, tree.encoding)
-    kernels.classify_frames(frames, host, kind)
+    first = slot << 9 * (tree.level[table].astype(np.int64) - 1)  # page number below the table
+    kernels.classify_frames(address_space.pages_of(tree, table, first)[0], host, kind)
     return kind
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import typeof
@@ -19,6 +19,7 @@ from ..core.machine import Cache
 from ..core.process import Progress
 from ..core.trace import GUEST_BIT, Event, Reads
 from ..cost.counts import BROADCASTS, DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, Series
+from ..cost.result import Result
 from ..kernels import BALANCING, CALLS, OWN_CACHES, TABLE_MOVED, Counters
 from ..kernels.data_migration import Pages, count_data
 from ..kernels.jit import compile_together
@@ -41,10 +42,6 @@ from ..world.cache_pass import no_reads
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import by_host
 from ..world.scenario import Scenario
-
-if TYPE_CHECKING:
-    from ..cost.result import Result
-
 
 # Numbers of memory system calls in a trace, and of those that flushed TLBs.
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import snapshot as entries
 from ..core.errors import UNKNOWN_NODE, plural, printable, size_in_words
 from ..core.interval import interval
-from ..core.snapshot import EMULATOR, Heat, Topology, Tree, blocks
-from ..core.trace import Event, Trace
+from ..core.snapshot import EMULATOR, Heat, Topology, Tree
+from ..core.trace import PAGE_LINES, Event, Trace, lines_per_page
 from ..cost.law import PageTrial
 from ..formats.measured import read_measured
 from ..formats.record import TRACE
-from ..world.address_space import tracers_leaves
-from ..world.cache_pass import PAGE_LINES, lines_per_page
+from ..world.address_space import leaf_entries, tracers_leaves
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -159,13 +156,12 @@ def describe_tree(tree: Tree, tracers: Mapping[int, int] | None = None) -> Rows:
     rows["table bytes"] = len(tree) * 4096
     for level in range(tree.levels, 0, -1):
         rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
-    leaves = Counter[int]()
-    for level, _, raw in blocks(tree, range(1, 4)):
-        leaves[level] += int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
-    for level, count in leaves.items():
-        rows[PAGE_NAMES[level]] = count
+    leaves = leaf_entries(tree)
+    for level, pages in PAGE_NAMES.items():
+        if (here := tree.level == level).any():
+            rows[pages] = int(leaves[here].sum())
         if tracers and tracers.get(level):
-            rows[f"{PAGE_NAMES[level]}, the tracer's"] = tracers[level]
+            rows[f"{pages}, the tracer's"] = tracers[level]
     for node in np.unique(tree.node):
         name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
         rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))

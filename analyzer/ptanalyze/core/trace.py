@@ -258,6 +258,23 @@ class Trace:
         return Touches(inside, touches.page[kept], touches.write[kept], touches.count[kept])
 
 
+PAGE_LINES = 64
+SEEN_AGAIN = 16  # sampled pages; fewer tell nothing
+
+
+def lines_per_page(trace: Trace) -> float:
+    """Cache lines that the program uses of a page, 1 to 64; 64 if its tracer did not see pages again.
+
+    Of lines one half of the chunks saw a, the other b, both c: there are a b / c, seen or not (Lincoln and
+    Petersen's index); of pages, the same.
+    """
+    pages, pages_again, lines, lines_again = trace.facts.get("lines", (0, 0, 0, 0))
+    if pages_again < SEEN_AGAIN or not lines_again:
+        return PAGE_LINES
+    every = (lines + lines_again) ** 2 / lines_again
+    return float(min(max(every / ((pages + pages_again) ** 2 / pages_again), lines / pages), PAGE_LINES))
+
+
 GUEST_BIT = 8  # bit of a read mask: GUEST_BIT * guest level + host level (docs/data-path.md)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.columns import Finding, noted
+from ..core.machine import Costs, Machine
+from ..core.trace import Trace
 from ..kernels import (
     CALLS,
     FAULT,
@@ -25,10 +27,6 @@ from ..kernels import (
     TABLE_NEW,
     VM_EXIT,
 )
-
-if TYPE_CHECKING:
-    from ..core.machine import Costs, Machine
-    from ..core.trace import Trace
 
 TRACED, STEADY = 0, -1  # axis `runs`
 GUEST, HOST = 0, 1  # axis `sides`

@@ -8,15 +8,13 @@ walks: reads that caches answer take as long under every placement.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..core.columns import message
 from ..core.interval import NEVER, Interval, faster, over_corners, slower
-
-if TYPE_CHECKING:
-    from ..core.machine import Machine
+from ..core.machine import Machine
 
 MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
 

@@ -15,17 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
 
 from ..core.columns import Column
+from ..core.machine import Costs, Machine
 from ..kernels import BALANCING, LL, LR, RL, RR, Counters
 from .counts import Series, read_cycles, taken_ns, walk_cycles
-
-if TYPE_CHECKING:
-    from ..core.machine import Costs, Machine
 
 
 def window_rows(series: Series | None) -> list[dict[str, int | float | None]]:

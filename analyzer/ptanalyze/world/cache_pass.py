@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +17,15 @@ from ..core.trace import (
     Placement,
     Reads,
     Regions,
-    Trace,
     WalkStream,
     chunk_runs,
     give_back,
     read_only,
 )
-from ..kernels import OWN_CACHES
+from ..kernels import OWN_CACHES, walker
+from ..kernels.lru import EMPTY, NEVER, row_bank
 from .address_space import AddressSpace
 from .mm_events import invalidations
-
-if TYPE_CHECKING:
-    from ..kernels import walker
-
 
 NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
 
@@ -44,13 +40,11 @@ class Walker:
         self,
         regions: Regions,
         cpu_node: np.ndarray,
-        trees: "walker.Trees",
-        caches: "walker.Caches",
+        trees: walker.Trees,
+        caches: walker.Caches,
         mine: np.ndarray,
     ) -> None:
-        from ..kernels import walker
-
-        self.kernels, self.caches, self.trees = walker, caches, trees
+        self.caches, self.trees = caches, trees
         self.regions, self.cpu_node, self.mine = regions, cpu_node, mine
         self.scratch, self.chain = walker.scratch(), np.zeros((2, 8), np.int64)
         self.behind = np.zeros((2, walker.TOGETHER), np.uint64)
@@ -62,21 +56,21 @@ class Walker:
         seen     the walks as caches see them, which may be `reads`
         flushes  int64[k], sorted: walks before which every CPU's guest paging-structure caches are dropped
         """
-        size = self.kernels.PIECE
+        size = walker.PIECE
         for first in range(0, len(reads.page), size):
             part, seen_part = _part(reads, first, size), _part(seen, first, size)
             if seen is not reads:
-                self.kernels.find_leaves(*self._locating(part))
-            self.kernels.find_leaves(*self._locating(seen_part))
+                walker.find_leaves(*self._locating(part))
+            walker.find_leaves(*self._locating(seen_part))
             between = flushes[slice(*np.searchsorted(flushes, [first, first + size]))] - first
-            entries = self.kernels.descend(*self._descending(seen_part, between))
-            self.kernels.fetch(*self._fetching(seen_part, entries))
+            entries = walker.descend(*self._descending(seen_part, between))
+            walker.fetch(*self._fetching(seen_part, entries))
 
     def calls(self, none: Reads) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
         """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-        yield self.kernels.descend, lambda: self._descending(none, np.zeros(0, np.int64))
-        yield self.kernels.fetch, lambda: self._fetching(none, 0)
-        yield self.kernels.find_leaves, lambda: self._locating(none)
+        yield walker.descend, lambda: self._descending(none, np.zeros(0, np.int64))
+        yield walker.fetch, lambda: self._fetching(none, 0)
+        yield walker.find_leaves, lambda: self._locating(none)
 
     def _locating(self, walks: Reads) -> tuple[Any, ...]:
         return walks.page, walks.cpu, self.mine, self.regions, self.trees, self.scratch, walks
@@ -92,9 +86,7 @@ def _part(walks: Reads, first: int, size: int) -> Reads:
     return Reads(*(column[first : first + size] for column in walks))
 
 
-def trees_of(space: AddressSpace) -> "walker.Trees":
-    from ..kernels import walker
-
+def trees_of(space: AddressSpace) -> walker.Trees:
     guest, host = space.snapshot.guest, space.snapshot.host
     return walker.Trees(
         read_only(guest.entries),
@@ -134,7 +126,7 @@ def cache_pass(
     events: np.ndarray | None = None,
     begin: int = 0,
     batch: int = 1 << 17,
-    caches: "walker.Caches | None" = None,
+    caches: walker.Caches | None = None,
     threads: int = 1,
     fold: Fold | None = None,
     concurrent: bool = False,
@@ -160,8 +152,6 @@ def cache_pass(
     and no nested reads. Memory: about 40 bytes per walk of a batch, on two threads of two batches. UsageError
     for more than 64 Mi tables.
     """
-    from ..kernels.lru import EMPTY
-
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     caches = caches or empty_caches(space, placement, machine, stream.hits)
@@ -247,23 +237,6 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) ->
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, missed)
 
 
-PAGE_LINES = 64
-SEEN_AGAIN = 16  # sampled pages; fewer tell nothing
-
-
-def lines_per_page(trace: Trace) -> float:
-    """Cache lines that the program uses of a page, 1 to 64; 64 if its tracer did not see pages again.
-
-    Of lines one half of the chunks saw a, the other b, both c: there are a b / c, seen or not (Lincoln and
-    Petersen's index); of pages, the same.
-    """
-    pages, pages_again, lines, lines_again = trace.facts.get("lines", (0, 0, 0, 0))
-    if pages_again < SEEN_AGAIN or not lines_again:
-        return PAGE_LINES
-    every = (lines + lines_again) ** 2 / lines_again
-    return float(min(max(every / ((pages + pages_again) ** 2 / pages_again), lines / pages), PAGE_LINES))
-
-
 # Lines that a walk to a random page reads beyond L1D: leaf entry and page directory; in a VM those of both
 # tables, and what maps the guest's leaf table.
 NATIVE, NESTED = 2, 5
@@ -283,11 +256,8 @@ def ways_of_tables(l2: Cache, hits: np.ndarray, tables: int) -> int:
 
 def empty_caches(
     space: AddressSpace, placement: Placement, machine: Machine, hits: np.ndarray
-) -> "walker.Caches":
+) -> walker.Caches:
     """Paging-structure caches of each CPU, and what its data caches and LLCs hold of page tables."""
-    from ..kernels import walker
-    from ..kernels.lru import row_bank
-
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     nested = 0 if space.native else cpus
     own, l1d, l2 = machine.walk_caches, machine.l1d, machine.l2
@@ -306,14 +276,12 @@ def empty_caches(
     )
 
 
-def forget_tables(caches: "walker.Caches", tables: np.ndarray) -> None:
+def forget_tables(caches: walker.Caches, tables: np.ndarray) -> None:
     """Let no page-walk cache find these tables, flat ids: pages of other tables are walked in their place.
 
     Their entries stay until others replace them, as nothing flushes them. Data caches keep the lines: a
     kernel that makes a table has just written them.
     """
-    from ..kernels.lru import NEVER
-
     tags = caches.guest_pwc.tags
     tags[np.isin(tags, tables.astype(np.uint32))] = NEVER
 

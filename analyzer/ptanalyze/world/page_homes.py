@@ -40,29 +40,8 @@ from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import Topology, Tree
 from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
 from ..kernels import BALANCING
-from ..kernels.data_migration import (
-    ANY,
-    CHUNK,
-    FAULTS,
-    NEXT_SCAN,
-    NOT_MAPPED,
-    NOWHERE,
-    OUT,
-    RANGE,
-    REFILLED,
-    ROW,
-    SLOT,
-    STOP,
-    Frames,
-    Schedule,
-    State,
-    Where,
-    count_nodes,
-    first_touch,
-    follow,
-    read_nodes,
-    take_back,
-)
+from ..kernels import data_migration as kernels
+from ..kernels.data_migration import NOWHERE
 from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
 from ..kernels.walker import CODES
 from .address_space import AddressSpace
@@ -274,7 +253,7 @@ class DataNodes:
     guest: np.ndarray
     host: np.ndarray
     host_row: np.ndarray
-    left: "State | None" = None
+    left: kernels.State | None = None
 
 
 def data_nodes(program: TracedProgram, past: History) -> DataNodes:
@@ -285,7 +264,7 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     known = np.flatnonzero(rows.leaf < space.guest_tables)
     node[known] = nodes_behind(program, space.snapshot.guest, rows.leaf[known], nested=not space.native)
     moved = np.zeros(node.shape, bool)
-    for k in np.flatnonzero(past.steps.kind == RANGE):
+    for k in np.flatnonzero(past.steps.kind == kernels.RANGE):
         row, lo, hi = slot_range(past.steps, k)
         moved[row, lo:hi] = True
     node[moved] = NOWHERE
@@ -294,11 +273,12 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     if moved.any() and not space.native:
         tree = space.snapshot.guest
         entries, code = read_only(tree.entries), CODES[tree.encoding]
-        take_back(entries, code, rows.leaf, space.tables.level, space.host_of, host_row, moved, node, host)
+        leaf, level, host_of = rows.leaf, space.tables.level, space.host_of
+        kernels.take_back(entries, code, leaf, level, host_of, host_row, moved, node, host)
     if not space.native:  # walks read the guest's entries, and of the host's tables where they are
         give_back(read_only(space.snapshot.nested.entries))
     mapped = past.mapped_pages(slice(None))
-    guest = np.where(mapped | (node == NOWHERE), node, NOT_MAPPED - node).astype(np.int8)
+    guest = np.where(mapped | (node == NOWHERE), node, kernels.NOT_MAPPED - node).astype(np.int8)
     return DataNodes(guest, host, host_row)
 
 
@@ -306,7 +286,7 @@ def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
     out = np.empty((len(tables), 512), np.int8)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    read_nodes(entries, tables.astype(np.int64), level, code, frames(program, nested), out)
+    kernels.read_nodes(entries, tables.astype(np.int64), level, code, frames(program, nested), out)
     return out
 
 
@@ -314,11 +294,11 @@ def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
     counts = np.zeros((len(tree), program.nodes), np.int16)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    count_nodes(entries, level, code, frames(program, nested), skip, counts)
+    kernels.count_nodes(entries, level, code, frames(program, nested), skip, counts)
     return counts
 
 
-def frames(program: TracedProgram, nested: bool) -> Frames:
+def frames(program: TracedProgram, nested: bool) -> kernels.Frames:
     """Frames of kernels.data_migration; nodes the machine lacks, and a native capture's one, are unknown."""
     space = program.space
     topology = Topology(()) if single_node(space) else space.snapshot.topology
@@ -331,7 +311,7 @@ def frames(program: TracedProgram, nested: bool) -> Frames:
         host_of = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
         host = space.snapshot.nested
         behind = host_of, read_only(host.entries), read_only(host.level), CODES[host.encoding]
-    return Frames(start, end, node.astype(np.int16), *behind)
+    return kernels.Frames(start, end, node.astype(np.int16), *behind)
 
 
 def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -365,7 +345,7 @@ def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
     for first, last in chunk_runs(offset):
         page = read_only(stream.page[offset[first] : offset[last]])
         walks = page, offset[first : last + 1] - offset[first], chunk_node[first:last]
-        first_touch(*walks, rows.of_region, program.space.regions.slot, node)
+        kernels.first_touch(*walks, rows.of_region, program.space.regions.slot, node)
         give_back(page)
 
 
@@ -407,14 +387,14 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
         "period": moves.scan_period_ms,
         "delay": moves.delay_ms,
     }
-    faults = int(after.left.clock[FAULTS]) if after is not None and after.left is not None else 0
+    faults = int(after.left.clock[kernels.FAULTS]) if after is not None and after.left is not None else 0
     line = "autonuma-by-host" if by_host(program) else "autonuma"
     return [*findings, noted("autonuma", line=line, hinting_faults=faults, **marked)]
 
 
 def data_move(program: TracedProgram, past: History) -> bool:
     """Whether any data page moves; UsageError where the machine has no such node, or the trace no times."""
-    by_events, time = past.steps.kind == RANGE, program.trace.chunks["time"]
+    by_events, time = past.steps.kind == kernels.RANGE, program.trace.chunks["time"]
     if not program.moves.autonuma and not by_events.any():
         return False
     if (target := past.steps.to[by_events].max(initial=0)) >= program.nodes:
@@ -430,7 +410,7 @@ def data_move(program: TracedProgram, past: History) -> bool:
 def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
     steps, flushes, after = _steps(program, past, data)
-    page = steps.lo[flushes] != ANY
+    page = steps.lo[flushes] != kernels.ANY
     chunk = steps.chunk[flushes]
     others, by_nobody = past.live.others_then(chunk, program.placement.chunk_cpu[chunk])
     live = np.vstack([past.shootdowns.live, others])
@@ -465,29 +445,28 @@ def _steps(program: TracedProgram, past: History, data: DataNodes) -> tuple[MmSt
     times, schedule = _times(program), _schedule(program)
     where = _where(program, past, data, schedule.scan if schedule.on and not schedule.by_host else 0)
     clock, credit, began = np.zeros(11, np.int64), np.zeros(1), int(times[program.begin]) if len(times) else 0
+    due, place = [kernels.NEXT_SCAN, kernels.REFILLED], [kernels.ROW, kernels.SLOT]
     if data.left is None:
-        clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
+        clock[due], credit[0] = (began + schedule.first, began), schedule.burst
     else:
-        clock[[ROW, SLOT]] = data.left.clock[[ROW, SLOT]]
-        clock[[NEXT_SCAN, REFILLED]] = data.left.clock[[NEXT_SCAN, REFILLED]] + began - times[-1]
+        clock[place], clock[due] = data.left.clock[place], data.left.clock[due] + began - times[-1]
         credit[:] = data.left.credit
-    state = State(data.guest.copy(), data.host.copy(), clock, credit)
+    state = kernels.State(data.guest.copy(), data.host.copy(), clock, credit)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = MmSteps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
     stops = [last for _, last in chunk_runs(offset)] or [0]
     parts, done, given = [], False, 0
     while not done:
-        if stops and state.clock[CHUNK] == state.clock[STOP]:
-            give_back(stream.page[given : offset[state.clock[STOP]]])
-            given = int(offset[state.clock[STOP]])
-            state.clock[STOP] = stops.pop(0)
-        state.clock[OUT] = 0
-        done = follow(
+        if stops and state.clock[kernels.CHUNK] == (stop := state.clock[kernels.STOP]):
+            give_back(stream.page[given : offset[stop]])
+            given, state.clock[kernels.STOP] = int(offset[stop]), stops.pop(0)
+        state.clock[kernels.OUT] = 0
+        done = kernels.follow(
             read_only(stream.page), offset, times, chunk_node, program.space.regions,
             program.space.tables, past.rows, where, schedule, past.steps, state, out,
         )  # fmt: skip
-        parts.append([column[: state.clock[OUT]].copy() for column in out])
+        parts.append([column[: state.clock[kernels.OUT]].copy() for column in out])
     steps = MmSteps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host, left=state)
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
@@ -501,10 +480,10 @@ def _times(program: TracedProgram) -> np.ndarray:
     return np.append(time, time[-1:])
 
 
-def _schedule(program: TracedProgram) -> Schedule:
+def _schedule(program: TracedProgram) -> kernels.Schedule:
     moves = program.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
-    return Schedule(
+    return kernels.Schedule(
         moves.autonuma,
         by_host(program),
         max(round(moves.scan_period_ms * 1e6), 1),
@@ -515,7 +494,7 @@ def _schedule(program: TracedProgram) -> Schedule:
     )
 
 
-def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> Where:
+def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) -> kernels.Where:
     """kernels.data_migration.Where. scan: pages of a scan by the guest's (or native) kernel"""
     space, tables = program.space, program.space.tables
     guest = space.snapshot.guest
@@ -531,7 +510,7 @@ def _where(program: TracedProgram, past: History, data: DataNodes, scan: int) ->
     mine = mine[data.host_row[tables.host_leaf[mine]] >= 0]
     unit = data.host_row[tables.host_leaf[mine]].astype(np.int64) << 9 | tables.host_slot[mine]
     by_unit = np.argsort(unit, kind="stable")
-    return Where(
+    return kernels.Where(
         read_only(guest.entries),
         CODES[guest.encoding],
         space.host_of,

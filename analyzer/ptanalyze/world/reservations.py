@@ -20,6 +20,8 @@ from ..core.errors import UsageError
 from ..core.safe_files import open_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import blocks, read_only
+from ..kernels import classify
+from ..kernels import reshape as kernels
 from . import address_space
 from .address_space import AddressSpace
 from .history import History
@@ -28,8 +30,6 @@ from .trees import anonymous_private
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ..kernels.reshape import Guest
 
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
@@ -109,16 +109,14 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
             "fragmentation: host tables = none: it counts cache lines of the ePT and needs a VM's capture; "
             "dump one with `ptanalyze dump vm` or join a guest's with its host's: `ptanalyze join`"
         )
-    from ..kernels import classify as kernels
-
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     groups, group_of_vma = address_space.groups(space.snapshot, by)
-    runs = kernels.Runs(*line_runs(*address_space.segments(tree, vmas, group_of_vma)))
+    runs = classify.Runs(*line_runs(*address_space.segments(tree, vmas, group_of_vma)))
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
     unresolved = np.zeros(len(groups), np.int64)
     room = np.zeros(LINE, np.int64)
     host = address_space.host_classes(space, space.tables.level, LARGEST, filled)
-    kernels.count_lines(read_only(tree.entries), runs, host, room, counts, unresolved)
+    classify.count_lines(read_only(tree.entries), runs, host, room, counts, unresolved)
     huge = np.zeros((len(groups), 2), np.int64)
     for level in (2, 3):
         group = group_of_vma[address_space.vma_of(address_space.huge_leaves(tree, level)[2], vmas)]
@@ -188,42 +186,37 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     Pages stay where they are if they are not anonymous private memory (names of VMAs, as in maps), if others
     use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
     """
-    from ..kernels import reshape
-    from ..kernels.reshape import FREE, KEPT, NO_POOL, SlotRuns
-
     snapshot, tables = space.snapshot, space.tables
     level, host = tables.level, np.arange(len(tables.level)) - space.guest_tables
     table = np.flatnonzero((level == 1) & ((host < 0) | (host >= space.host_tables))).astype(np.int32)
     table = table[np.argsort(tables.base[table], kind="stable")]
     base = np.full(len(level), -1, np.int64)
     base[table] = np.arange(len(table)) << 9
-    there, pool_of = space.host_of >= 0, np.full(len(space.host_of), NO_POOL, np.uint8)
+    there, pool_of = space.host_of >= 0, np.full(len(space.host_of), kernels.NO_POOL, np.uint8)
     pool_of[there] = np.unique(tables.node[space.host_of[there]].astype(np.int64), return_inverse=True)[1]
     served = np.where(anonymous_private(snapshot), MOVABLE, STAYING)
     group = np.append(np.where(snapshot.vmas["emulator"], address_space.LEFT_OUT, served), MOVABLE)
     own = tables._replace(level=np.where(base >= 0, level, 0))
     of, lo, hi, which = address_space.segments(own, snapshot.vmas, group)
-    users, captured = _users(space), np.full(len(table) << 9, FREE, np.uint32)
-    now, kept = np.full(len(table) << 9, KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
-    runs = SlotRuns(of, base[of], lo, hi, which == MOVABLE)
-    reshape.pick(read_only(snapshot.guest.entries), runs, pool_of, users, captured, now, kept)
+    users, captured = _users(space), np.full(len(table) << 9, kernels.FREE, np.uint32)
+    now, kept = np.full(len(table) << 9, kernels.KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
+    runs = kernels.SlotRuns(of, base[of], lo, hi, which == MOVABLE)
+    kernels.pick(read_only(snapshot.guest.entries), runs, pool_of, users, captured, now, kept)
     reasons = dict(zip(REASONS, kept.tolist(), strict=True))
     return GuestPages(table, base, captured, now, users, pool_of, reasons)
 
 
 def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
-    from ..kernels import reshape
-
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
     leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    reshape.count_users(read_only(tree.entries), leaves, users)
+    kernels.count_users(read_only(tree.entries), leaves, users)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
-    users[mine] = reshape.SEVERAL
+    users[mine] = kernels.SEVERAL
     for level, _, raw in bits.blocks(tree, (2, 3)):
         for first in bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding).tolist():
-            users[first : first + 512 ** (level - 1)] = reshape.SEVERAL
+            users[first : first + 512 ** (level - 1)] = kernels.SEVERAL
     return users
 
 
@@ -255,8 +248,6 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
     entries that change; with memory-mapped entries, the 4 KiB around them.
     """
-    from ..kernels import reshape as kernels
-
     shift = pages.bit_length() - 1
     own, regions = guest_pages(program.space), program.space.regions
     region_base = np.where(regions.level == 1, own.base[regions.leaf], -1)
@@ -280,24 +271,22 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     return Reservations(snapshot, counts, own.kept, early, late, len(program.stream))
 
 
-def _guest(pages: GuestPages, shift: int, limit: int) -> Guest:
+def _guest(pages: GuestPages, shift: int, limit: int) -> kernels.Guest:
     """kernels.reshape.Guest with nothing mapped; pools by address."""
-    from ..kernels import reshape as kernels
-    from ..kernels.reshape import NO_POOL
-
-    blocks, free = len(pages.users) >> shift, np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
+    there = pages.pool_of != kernels.NO_POOL
+    blocks, free = len(pages.users) >> shift, np.repeat(there, 512 >> shift)
     users = pages.users.reshape(-1, 1 << shift)
     for begin in range(0, blocks, BLOCKS):
         part = users[begin : begin + BLOCKS]  # no staying page may use any of their frames
         free[begin : begin + BLOCKS] &= ((part == 0) | (part == kernels.MOVABLE)).all(axis=1)
     free = np.flatnonzero(free).astype(np.int32)
     which = pages.pool_of[free.astype(np.int64) << shift >> 9]
-    pools = int(pages.pool_of[pages.pool_of != NO_POOL].max(initial=0)) + 1
+    pools = int(pages.pool_of[there].max(initial=0)) + 1
     first = np.concatenate([[0], np.cumsum(np.bincount(which, minlength=pools))]).astype(np.int64)
     pool = free[np.argsort(which, kind="stable")]
     at = np.full(blocks, kernels.NONE, np.int32)
     at[pool] = np.arange(len(pool))
-    lowest = np.argmax(pages.pool_of != NO_POOL) << 9 >> shift
+    lowest = np.argmax(there) << 9 >> shift
     return kernels.Guest(
         frame=pages.now,
         block=np.full(len(pages.now) >> shift, kernels.NONE, np.int32),
@@ -322,29 +311,25 @@ def _find_singles(pages: GuestPages) -> None:
 
     There is enough: as many frames were taken from captured pages as there are such pages.
     """
-    from ..kernels.reshape import MOVABLE, SINGLE, SPECIAL
-
-    mapped = pages.captured < SPECIAL
-    pending = np.flatnonzero(mapped & (pages.now == SINGLE))
+    mapped = pages.captured < kernels.SPECIAL
+    pending = np.flatnonzero(mapped & (pages.now == kernels.SINGLE))
     if not len(pending):
         return
     taken = np.zeros(len(pages.users), bool)
-    taken[pages.now[mapped & (pages.now < SPECIAL)]] = True
+    taken[pages.now[mapped & (pages.now < kernels.SPECIAL)]] = True
     own = pages.captured[pending]
     again = ~taken[own]
     taken[own[again]] = True
-    left = np.flatnonzero((pages.users == MOVABLE) & ~taken)
+    left = np.flatnonzero((pages.users == kernels.MOVABLE) & ~taken)
     pages.now[pending[again]] = own[again]
     pages.now[pending[~again]] = left[: np.count_nonzero(~again)]
 
 
 def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
-    from ..kernels.reshape import rewrite
-
     entries = _own_copy(snapshot.guest.entries)
     mine = pages.table < len(snapshot.guest)
     chosen = np.repeat(mine, 512)
-    rewrite(entries, pages.table[mine], pages.captured[chosen], pages.now[chosen])
+    kernels.rewrite(entries, pages.table[mine], pages.captured[chosen], pages.now[chosen])
     return replace(snapshot, guest=replace(snapshot.guest, entries=entries))
 
 

@@ -27,6 +27,7 @@ from ..core.errors import UsageError, parse_size, plural, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
 from ..core.snapshot import MOST_SCALED, Snapshot
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, Regions, WalkStream, blocks, read_only
+from ..kernels.walker import CODES, Segments, count_mapped
 from .address_space import groups, huge_leaves, segments, vma_of
 
 # The machine, 1/N of it.
@@ -165,8 +166,6 @@ def _in_range(times: float, text: str) -> float:
 
 def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
     """int64[V + 1]: bytes that the program maps in each VMA, at last in none; 0 in those of the tracer."""
-    from ..kernels.walker import CODES, Segments, count_mapped
-
     tree = snapshot.guest
     _, group = groups(snapshot, "vma")
     cut = segments(tree, snapshot.vmas, group)

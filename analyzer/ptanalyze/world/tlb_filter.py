@@ -14,7 +14,7 @@ from hashlib import blake2b
 from io import FileIO
 from itertools import cycle
 from tempfile import TemporaryFile, gettempdir
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as changed
@@ -40,11 +40,9 @@ from ..core.trace import (
     chunk_runs,
     read_only,
 )
+from ..kernels import lru as kernels
 from .address_space import AddressSpace, Nested, Slots, pages_of
 from .mm_events import addresses, invalidations
-
-if TYPE_CHECKING:
-    from ..kernels import lru as kernels
 
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
 
@@ -224,9 +222,7 @@ class TlbFilter:
 
     def _walks(self, begin: int, undone: np.ndarray | None) -> Iterator[tuple[int, Walks]]:
         """Yield (touches, Walks) of the chunks from `begin` on, batch by batch; each overwrites the last."""
-        from ..kernels.lru import filter_any, filter_common, gather
-
-        kernel = filter_common if self.common else filter_any
+        kernel = kernels.filter_common if self.common else kernels.filter_any
         pages, shootdowns = self._tables()
         if undone is not None:
             none, end = read_only(np.zeros(0, np.uint32)), np.array([[len(self.trace.chunks), 0, 0]])
@@ -256,7 +252,7 @@ class TlbFilter:
                 cpus = self.placement.chunk_cpu[batch.chunks[:, 0]]
                 deque(pool.map(partial(take, batch, missed), *by_cpu(cpus)), 0)
                 count = np.zeros(len(batch.chunks), np.int64)
-                walks = gather(batch.page, batch.write, missed, batch.chunks, page, write, count)
+                walks = kernels.gather(batch.page, batch.write, missed, batch.chunks, page, write, count)
                 yield touches, (page[:walks], write[:walks], count)
 
     def _decoded(self, piece: Piece, scratch: Scratch) -> Batch:
@@ -278,7 +274,7 @@ class TlbFilter:
         page = page if self.fold is None else self.fold.of(page)
         return page if self.joined is None else self.joined.of(page)
 
-    def _tables(self) -> "tuple[kernels.Pages, kernels.Shootdowns]":
+    def _tables(self) -> tuple[kernels.Pages, kernels.Shootdowns]:
         """(page sizes, with the regions in which joined pages are seen; shootdowns of what TLBs see)."""
         pages, joined = _pages(self.space.regions), self.joined
         shootdowns = _shootdowns(self.trace.events, pages)
@@ -296,8 +292,6 @@ class TlbFilter:
 
         Their entries stay until others replace them: nothing shoots them down.
         """
-        from ..kernels.lru import NEVER
-
         where, regions = addresses(undone), self.space.regions
         spans = Slots(regions).spans(where[:, [0, 3]].ravel(), where[:, [1, 4]].ravel())
         whole = (regions.tlb_level[spans.region] == 1) | (spans.hi - spans.lo == 1 << SLOT_BITS)
@@ -314,7 +308,7 @@ class TlbFilter:
         for state in self.states:
             tags = state.rows.tags
             held = np.flatnonzero(tags < len(gone))  # by ways that are not empty
-            tags[held[gone[tags[held]]]] = NEVER
+            tags[held[gone[tags[held]]]] = kernels.NEVER
 
 
 def _append(file: FileIO, column: np.ndarray) -> None:
@@ -402,17 +396,13 @@ def missed_trace(near: TlbFilter, missed: WalkStream, undone: np.ndarray = NOTHI
 
 def is_common(tlb: Tlb) -> bool:
     """Whether the faster of the two equal kernels takes this shape; see kernels.lru."""
-    from ..kernels.lru import TAGS
-
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
     fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
-    return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= TAGS and "4k" in tlb.l2_holds
+    return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= kernels.TAGS and "4k" in tlb.l2_holds
 
 
-def _states(tlb: Tlb, cpus: int, common: bool) -> "list[kernels.State]":
+def _states(tlb: Tlb, cpus: int, common: bool) -> list[kernels.State]:
     """Empty TLBs."""
-    from ..kernels import lru as kernels
-
     arrays = [*map(shape, (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g, tlb.l2, tlb.l2_1g)), None]
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
@@ -425,14 +415,12 @@ def _states(tlb: Tlb, cpus: int, common: bool) -> "list[kernels.State]":
     ]
 
 
-def _pages(regions: Regions) -> "kernels.Pages":
-    from ..kernels.lru import Pages
-
+def _pages(regions: Regions) -> kernels.Pages:
     gig = np.arange(len(regions.va), dtype=np.uint32)
     at = np.flatnonzero(regions.tlb_level == 3)
     _, first, which = np.unique(regions.va[at] >> np.uint64(9), return_index=True, return_inverse=True)
     gig[at] = at[first][which]
-    return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
+    return kernels.Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
 
 
 # What pages that join must have alike. Of an x86 entry, KVM's included, all but accessed, dirty and
@@ -483,10 +471,8 @@ def _in_a_row(frame: np.ndarray, raw: np.ndarray, joins: int, encoding: str) -> 
     return together
 
 
-def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":
+def _shootdowns(events: np.ndarray, pages: kernels.Pages) -> kernels.Shootdowns:
     """kernels.lru.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
-    from ..kernels.lru import Shootdowns
-
     rows = invalidations(events)
     begin = rows["start"] >> np.uint64(PAGE_SHIFT)
     count = (rows["end"] - rows["start"]) >> np.uint64(PAGE_SHIFT)
@@ -505,10 +491,10 @@ def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdow
         tags.append(np.stack([tag, twin << SLOT_BITS | number & 511], axis=1)[both].astype(np.uint32))
         kept.append(np.bincount(np.repeat(np.arange(len(n)), n), both.sum(axis=1), minlength=len(n)))
     first = np.concatenate([[0], np.cumsum(np.concatenate(kept))]).astype(np.int64)
-    return Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
+    return kernels.Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
 
 
-def _tags(number: np.ndarray, pages: "kernels.Pages") -> tuple[np.ndarray, np.ndarray]:
+def _tags(number: np.ndarray, pages: kernels.Pages) -> tuple[np.ndarray, np.ndarray]:
     """(uint32 tags of the TLB entries that map page numbers, bool: whether any entry can)."""
     region, known = _find(number >> SLOT_BITS, pages.va.astype(np.int64))
     size = np.where(known, pages.size[region] if len(pages.size) else 0, 0)

@@ -11,6 +11,8 @@ import numpy as np
 from ..core import snapshot as bits
 from ..core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ..core.trace import REGION_SHIFT, read_only
+from ..kernels.reshape import Ranges, count_blocks, summarise
+from ..kernels.walker import CODES
 from .address_space import AddressSpace, leaf_entries, vma_of
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
@@ -176,9 +178,6 @@ def candidates(
     allowed   bool[T], or True for all
     topology  frame: the first on the node of most of a region's pages; None: the first
     """
-    from ..kernels.reshape import Ranges, summarise
-    from ..kernels.walker import CODES
-
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
     ranges = Ranges(*(topology or Topology(())).frame_ranges())
@@ -253,9 +252,6 @@ def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
 
 def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     """int64[blocks]: leaves of `tables` (bool[T]), and these tables, in each block of 512 frames."""
-    from ..kernels.reshape import count_blocks
-    from ..kernels.walker import CODES
-
     used = np.zeros(blocks, np.int64)
     own = tree.frame[tables & (tree.frame >= 0)] >> 9
     np.add.at(used, own[own < blocks], 1)
