@@ -1,8 +1,6 @@
 """Counts of policies, of a trace that was replayed and in closed form without one, and what a reader must
 know of them: what was counted, and what the capture cannot show."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

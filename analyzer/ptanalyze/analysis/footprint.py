@@ -5,8 +5,6 @@ with caches of a given size, and of which tables; cost.sampled has the law of wh
 has the rate of walks (a Calibration), it caps the reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

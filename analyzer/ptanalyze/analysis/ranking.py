@@ -1,7 +1,5 @@
 """Policies ranked by run time within a budget, and why one gains: of Results alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ class Advice:
     over: str
     horizon: float
     gain: float | None
-    standing: Standing
+    standing: "Standing"
 
 
 COLUMNS = (  # beside those of Result

@@ -350,7 +350,8 @@ class PolicyRun:
         self.step = step
 
     def loop(self, scenario: Scenario) -> Any:
-        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(scenario))
+        hooks = self.plan.guest[0].hooks, self.plan.host[0].hooks
+        return replay_for(*hooks, any_steps=len(scenario.history.steps.at) > 0)
 
     def arguments(
         self, scenario: Scenario, reads: Reads, fault: np.ndarray, mapped: PteState, first: int, last: bool
@@ -408,10 +409,6 @@ class PolicyRun:
             for (part, params), state, pages in zip(sides, self.states, both, strict=True):
                 facts |= part.facts(state, scenario, params, pages) if part.facts else {}
         return facts
-
-
-def any_steps(scenario: Scenario) -> bool:
-    return len(scenario.history.steps.at) > 0
 
 
 def start(plan: Plan, scenario: Scenario) -> PolicyRun:

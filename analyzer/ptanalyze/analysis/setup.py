@@ -1,12 +1,10 @@
 """Setup of a replay: one record from the command line or Python to the kernels."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
-from typing import Any, TypeAlias, Unpack, cast
+from typing import Any, Self, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
 from ..core.errors import UsageError, policy_of, written
@@ -95,7 +93,7 @@ class Setup(ScenarioOptions):
         return self.cold or bool(self.move_threads)
 
     @classmethod
-    def of(cls, **options: Unpack[Keywords]) -> Setup:
+    def of(cls, **options: Unpack[Keywords]) -> Self:
         """The Setup of Options; UsageError for latencies that the machine file lacks, TypeError for a name
         that is no option."""
         known = [one.name for one in fields(Options)]

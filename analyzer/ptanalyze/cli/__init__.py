@@ -1,7 +1,5 @@
 """The command line: one file per subcommand, imported when it is asked for; the help imports none of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

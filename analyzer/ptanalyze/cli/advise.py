@@ -1,7 +1,5 @@
 """`ptanalyze advise`: which placement policy to use for a capture, and why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

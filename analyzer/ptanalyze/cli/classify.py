@@ -1,7 +1,5 @@
 """`ptanalyze classify`: how local page-table leaves are, seen from each socket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

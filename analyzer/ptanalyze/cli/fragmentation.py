@@ -1,7 +1,5 @@
 """`ptanalyze fragmentation`: over how many ePT cache lines neighbouring pages are scattered."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import click

@@ -1,7 +1,5 @@
 """`ptanalyze join`: a VM's host dump and its guest's capture become one."""
 
-from __future__ import annotations
-
 import click
 
 from .options import echo, free_name, new_capture_option, next_step

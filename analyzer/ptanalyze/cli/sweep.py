@@ -1,7 +1,5 @@
 """`ptanalyze sweep`: one question at many points."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

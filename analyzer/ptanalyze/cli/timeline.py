@@ -1,7 +1,5 @@
 """`ptanalyze timeline`: locality over time, while threads and data move to other nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`ptanalyze whatif`: what another page-table placement would change, and at what price."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Progress of long work: a function of (done, total, what), or None."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

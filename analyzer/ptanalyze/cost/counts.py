@@ -1,8 +1,6 @@
 """What a replay counts under a policy, which is all that prices, tables and verdicts know of it, and the
 cycles of these counts: latencies and costs come from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -96,7 +94,7 @@ class Counts:
     placement: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    series: Series | None = None
+    series: "Series | None" = None
 
     @property
     def walks(self) -> int:

@@ -1,13 +1,11 @@
 """Counts of a replay under a policy priced: a row of every answer, and its columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -172,7 +170,7 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def of_larger(self, times: float, asked: float, doubts: Sequence[Finding] = ()) -> Result:
+    def of_larger(self, times: float, asked: float, doubts: Sequence[Finding] = ()) -> Self:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
         asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), of a

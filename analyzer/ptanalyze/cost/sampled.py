@@ -5,8 +5,6 @@ The cycles of the process are counted: its CPU time. So a speed-up needs neither
 walks: reads that caches answer take as long under every placement.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,8 +10,6 @@ its walk, then for its line, so that e, the share that stalls the program, is th
 the window are taken to be busy; NUMA balancing takes its share of their time; more than all adds to it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import product

@@ -14,8 +14,6 @@ Two sources of N, one rule: a capture that was made smaller (`synth --scale`, Sn
 memory grows, and `--stands-for` of the question; they multiply.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Checks that a capture is usable: every finding has a name, a number and a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np
