@@ -205,7 +205,7 @@ def leaf_nodes(tree):
 
 def predicted(dump, guest, policy, **params):
     """{first byte: node} of nested leaf tables by whatif; each vCPU touches its half of the VM."""
-    snapshot = put_together(dump, guest, Path("vm")).snapshot
+    snapshot = put_together(dump, guest, Path("vm"))[0]
     blocks = np.flatnonzero(guest.guest.level == 1).size - 1
     pages = [VIRTUAL + k * BLOCK for k in range(blocks)]
     half = blocks // 2

@@ -332,10 +332,6 @@ def capture(tmp_path, guest):
     return open_capture(tmp_path / "vm")
 
 
-def together(snapshot, host):
-    return put_together(host, replace(snapshot, host=None), "vm.json")
-
-
 def test_a_joined_capture_passes_every_check(capture):
     assert verdicts(check_capture(capture)) == {}
     assert {"vm: tables in ept", "vm: pages in ept", "ept: inside slots"} <= {
@@ -353,13 +349,13 @@ def test_a_hosts_dump_passes_every_check_of_its_own(tmp_path, guest):
 
 
 def test_a_page_that_the_host_does_not_map_is_a_note_a_table_makes_the_capture_partial(guest):
-    joined = together(guest, host_dump(guest))
-    host, leaf = joined.host, np.flatnonzero(guest.host.level == 1)
+    snapshot, host, _ = put_together(host_dump(guest), replace(guest, host=None), "vm.json")
+    leaf = np.flatnonzero(guest.host.level == 1)
     assert len(leaf) == 2
     guest.host.entries[leaf[0], 900 & 511] = 0
-    assert verdicts(check_joined(joined.snapshot, host)) == {"vm: pages in ept": (1, NOTE)}
+    assert verdicts(check_joined(snapshot, host)) == {"vm: pages in ept": (1, NOTE)}
     guest.host.entries[leaf[1], 1] = 0
-    found = verdicts(check_joined(joined.snapshot, host))
+    found = verdicts(check_joined(snapshot, host))
     assert found["vm: tables in ept"] == (1, PARTIAL) and found["gpt: nodes agree"] == (1, FAILED)
 
 

@@ -210,7 +210,7 @@ def test_a_recorded_guest_is_the_same_under_five_levels_of_ept(tmp_path):
     place = unpack(NAMES[1], tmp_path)
     host, guest = read_vm(place / "host"), read_snapshot(place / "guest")
     nowhere = np.zeros(0, np.uint64)
-    before = put_together(host, guest, "vm.json").snapshot
+    before = put_together(host, guest, "vm.json")[0]
     four = converted(before.host, "kvm", npt_to_ept)
     five = with_a_fifth_level(four)
     spaces = (address_space(replace(before, host=tree), nowhere) for tree in (four, five))
@@ -292,11 +292,11 @@ def test_intel_would_accept_every_recorded_entry(recorded):
 def test_classification_of_recorded_guests_is_the_same_on_intels_tables(recorded):
     host, guest = recorded
     nowhere = np.zeros(0, np.uint64)
-    snapshot = put_together(host, guest, "vm.json").snapshot
+    snapshot = put_together(host, guest, "vm.json")[0]
     expected = classify_pages(address_space(snapshot, nowhere))
     trees = [as_ept(host.tree), converted(host.tree, "kvm", npt_to_ept)]
     for tree in trees:
         assert [f.name for f in check_tree(tree, "ept", host.topology) if f.wrong] == []
-        same = put_together(replace(host, tree=tree), guest, "vm.json").snapshot
+        same = put_together(replace(host, tree=tree), guest, "vm.json")[0]
         found = classify_pages(address_space(same, nowhere))
         assert np.array_equal(found.counts, expected.counts) and found.unresolved == expected.unresolved

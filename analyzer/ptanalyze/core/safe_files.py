@@ -332,9 +332,6 @@ class Undecodable(ValueError):
         self.field, self.value, self.why = " ".join(field.split()), value, " ".join(why.split())
         super().__init__(said(self.field, value, self.why))
 
-    def of(self, file: object, kind: type[CaptureError] = CaptureError) -> CaptureError:
-        return kind(file, self.field, self.value, self.why)
-
 
 def plain_json(text: bytes, form: str = "JSON") -> Any:
     """Plain values of a JSON text; Undecodable for other text, or an integer of more than 64 bits."""

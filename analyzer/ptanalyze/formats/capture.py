@@ -26,6 +26,7 @@ from .heat import FILE as HEAT
 from .heat import read_heat
 from .record import MANIFEST, PAGES, TRACE, Manifest, damage, read_manifest
 from .snapshot import HostDump, read_snapshot, read_vm
+from .trace import open_trace
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
@@ -135,8 +136,6 @@ class Capture:
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -- COMMAND`"
             )
         self._must_be_whole()
-        from .trace import open_trace
-
         return open_trace(self.directory / TRACE, self.cache)
 
     @cached_property

@@ -43,7 +43,7 @@ def decode_record(path: Path, text: bytes, kind: type[Record], form: str, versio
     try:
         record = safe_files.json_struct(text, kind, form)
     except safe_files.Undecodable as error:
-        raise error.of(path, CaptureError) from None
+        raise CaptureError(path, error.field, error.value, error.why) from None
     if record.format != form:
         raise CaptureError(path, "format", record.format, f"expected {form}")
     if record.version != version:

@@ -355,9 +355,7 @@ class Facts(msgspec.Struct, kw_only=True):
 
     pid: int | None = None
     kernel: str | None = None
-    huge_pages: str | None = (
-        None  # transparent ones: "always", "madvise", "never", "forbidden" to the process
-    )
+    huge_pages: str | None = None  # "always", "madvise", "never"; "forbidden" to the process
     uptime_s: float | None = None  # of the kernel, when the dump was made
     process_s: float | None = None  # for which the process or VMM had run then
     quiescence: Quiescence | None = None

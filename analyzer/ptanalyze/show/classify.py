@@ -1,7 +1,5 @@
 """Classes of leaf entries as a view for people, and as a record for JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -189,9 +187,7 @@ def view_fragmentation(
 def scattered(when: str, seen: Fragmentation) -> Message:
     """Over how many lines the host's entries are scattered."""
     counts = seen.histogram(False).sum(axis=0)
-    total = int(counts.sum())
-    mean = float(counts @ np.arange(1, len(counts) + 1)) / total
-    return message("fragmentation", when, mean=mean, share=percent(1 - counts[0] / total))
+    return message("fragmentation", when, mean=seen.mean(), share=percent(1 - counts[0] / counts.sum()))
 
 
 def fragmentation_record(states: States, shaped: Scenario | None) -> dict[str, Any]:

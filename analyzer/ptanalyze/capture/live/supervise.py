@@ -249,9 +249,7 @@ class Recording:
 
     directory: Path
     exit_status: int
-    tables: tuple[Path, str] | None = (
-        None  # directory of the page tables that are kept, and when they were read
-    )
+    tables: tuple[Path, str] | None = None  # directory of those that are kept, when they were read
     interrupted: bool = False
     ended: bool = False  # by us, as its region was over
     freed: float = 0.0

@@ -18,6 +18,7 @@ from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
 from ...formats import record
 from ...formats import snapshot as snapshots
 from ...formats.heat import FILE as HEAT
+from ...formats.trace import read_trace
 from ...world.address_space import Nested
 
 # Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits.
@@ -150,15 +151,6 @@ def seconds_apart(host: Mapping[str, Any], guest: Mapping[str, Any]) -> float | 
         return None
 
 
-@dataclass(frozen=True)
-class Joined:
-    """The Snapshot of a VM, its HostDump (a single root left), how well both fit, and other facts."""
-
-    snapshot: Snapshot
-    host: snapshots.HostDump
-    fit: Fit
-
-
 def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str | PathLike[str]) -> Fit:
     """Make the VM capture `out` from a host's dump of a VM and its guest's capture; returns the Fit.
 
@@ -175,39 +167,39 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     whole, guest = snapshots.read_vm(host_dir), snapshots.read_snapshot(guest_dir)
     if not guest.native:
         raise UsageError(f"{guest_dir}: is a VM capture already; name the capture made inside the guest")
-    joined = put_together(whole, guest, host_dir / snapshots.VM_FILE)
+    snapshot, host, fits = put_together(whole, guest, host_dir / snapshots.VM_FILE)
     with record.new_capture(out) as inside:
         link(guest_dir / "gpt.entries", inside)
         link(guest_dir / "maps", inside)
         for name in (record.TRACE, HEAT, record.PAGES):
             if (guest_dir / name).exists():
                 link(guest_dir / name, inside)
-        snapshots.write_records(inside, "gpt", joined.snapshot.guest)
-        if len(joined.host.tree) == len(whole.tree):
+        snapshots.write_records(inside, "gpt", snapshot.guest)
+        if len(host.tree) == len(whole.tree):
             link(host_dir / "ept.entries", inside)
             link(host_dir / "ept.tables", inside)
         else:
-            snapshots.write_tree(inside, "ept", joined.host.tree)
-        snapshots.write_vm(inside, joined.host)
-        snapshots.write_json(inside, joined.snapshot)
+            snapshots.write_tree(inside, "ept", host.tree)
+        snapshots.write_vm(inside, host)
+        snapshots.write_json(inside, snapshot)
         record.seal(inside, "vm", {"host": provenance(host_dir), "guest": provenance(guest_dir)})
-    return joined.fit
+    return fits
 
 
-def put_together(whole: snapshots.HostDump, guest: Snapshot, file: Path) -> Joined:
-    """Joined of a HostDump and a guest's Snapshot; CaptureError naming `file` when they do not belong."""
+def put_together(
+    whole: snapshots.HostDump, guest: Snapshot, file: Path
+) -> tuple[Snapshot, snapshots.HostDump, Fit]:
+    """(Snapshot of a VM, HostDump with a single root left, how well both fit) of a HostDump and a guest's
+    Snapshot; CaptureError naming `file` when they do not belong."""
     host = one_root(whole, file)
-    both = replace(guest, host=host.tree)
     nested = Nested(host.tree)
     fits = fit(guest.guest, nested, Slots(host.slots), guest.topology, host.vcpus)
     fits = replace(fits, doubts=tuple(doubts(host.facts, guest.facts)))
     refuse_strangers(file, fits)
-    behind = nested.host_frames(guest.guest.frame)
-    node = host.topology.node_of_frame(behind)
+    node = host.topology.node_of_frame(nested.host_frames(guest.guest.frame))
     facts = {**guest.facts, "vm": vm_facts(host, guest, fits)}
-    tree = replace(guest.guest, node=node)
-    topology = topology_for_guest_cpus(host)
-    return Joined(replace(both, guest=tree, topology=topology, facts=facts), host, fits)
+    tree, topology = replace(guest.guest, node=node), topology_for_guest_cpus(host)
+    return replace(guest, guest=tree, host=host.tree, topology=topology, facts=facts), host, fits
 
 
 def one_root(host: snapshots.HostDump, file: Path) -> snapshots.HostDump:
@@ -239,17 +231,9 @@ def one_root(host: snapshots.HostDump, file: Path) -> snapshots.HostDump:
 def cut(tree: Tree, first: int, last: int) -> Tree:
     """Tables first..last-1, a whole root."""
     part = slice(first, last)
-    parent = tree.parent[part]
-    return replace(
-        tree,
-        entries=tree.entries[part],
-        base=tree.base[part],
-        frame=tree.frame[part],
-        parent=np.where(parent == NO_PARENT, NO_PARENT, parent - first).astype(np.int32),
-        node=tree.node[part],
-        level=tree.level[part],
-        flags=tree.flags[part],
-    )
+    parent = np.where(tree.parent == NO_PARENT, NO_PARENT, tree.parent - first).astype(np.int32)[part]
+    columns = ("entries", "base", "frame", "node", "level", "flags")
+    return replace(tree, parent=parent, **{name: getattr(tree, name)[part] for name in columns})
 
 
 def topology_for_guest_cpus(host: snapshots.HostDump) -> Topology:
@@ -285,8 +269,6 @@ def must_be_whole(directory: Path) -> None:
         for name, why in record.damaged_files(directory, record.read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
     elif (directory / record.TRACE).exists():
-        from ...formats.trace import read_trace
-
         read_trace(directory / record.TRACE)
 
 
