@@ -30,9 +30,9 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("pte_writes", "entries written where a single copy would be written too; to = node of that copy",
+    Kind("pte_writes", "stores to entries of first copies, two to each that mprotect changes; to = its node",
          "PTE writes", "ePT writes"),
-    Kind("pte_fanout", "entries written to further copies",
+    Kind("pte_fanout", "such stores to further copies",
          "PTE writes fanned out", "ePT writes fanned out"),
     Kind("faults", "demand faults; to = node that holds the new entry first",
          "page faults"),
