@@ -218,7 +218,7 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
     """What huge pages give the first busy one whose page size may matter and can be changed; its walks."""
     for one in found:
         matters = one.mostly_small and one.cpus >= BUSY and one.kind != "vm"
-        if matters and not pt.live.keeps_page_size(one.pid):
+        if matters and not pt.live.keeps_page_size(one.pid, 0.5):
             return {f"huge pages of {called(one)}": pt.live.page_trial(one.pid)} | measured(one)
     return {}
 

@@ -53,19 +53,10 @@ def test_the_share_is_that_of_one_walk_per_leaf_table_and_tick(leaf, ticks):
     assert found == pytest.approx(far / (total * sum(leaf.values())), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (b"qemu-system-x86_64\0-name\0guest=web,debug-threads=on\0-m\01G\0", "web"),
-        (b"qemu\0-name\0db1\0", "db1"),
-        (b"qemu\0-name\0debug-threads=on,guest=a\0", "a"),
-        (b"qemu\0-m\01G\0", ""),
-        (b"qemu\0-name\0", ""),
-        (b"", ""),
-    ],
-)
-def test_a_vm_is_called_what_qemu_was_told(command, name):
-    assert survey.vm_name(command) == name
+def test_a_vm_is_called_what_qemu_was_told():
+    named = (b"guest=web,debug-threads=on\0-m\x001G\0", b"db1\0", b"debug-threads=on,guest=a\0", b"")
+    commands = [*(b"qemu-system-x86_64\0-name\0" + words for words in named), b"qemu\0-m\x001G\0", b""]
+    assert [*map(survey.vm_name, commands)] == ["web", "db1", "a", "", "", ""]
 
 
 def test_names_cannot_break_out_of_prometheus_labels():
@@ -218,14 +209,19 @@ def test_a_trial_is_named_with_a_figure_of_the_users_where_nothing_else_counts_t
     assert live.page_trial(None, "hashd", "./hashd").endswith(" -p hashd")
 
 
-def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(monkeypatch):
+def test_a_survey_names_the_trial_of_the_first_whose_page_size_can_matter(tmp_path, monkeypatch):
     many, big = {0: survey.FEW}, 1 << 30
-    huge, vm, idle, off, mine = (
+    huge, vm, idle, shared, mine = (
         surveyed(**{"pid": pid, "leaf": many, "rss_bytes": big, "cpus": 1.0} | more)
         for pid, more in enumerate(({"huge_bytes": big}, {"kind": "vm"}, {"cpus": 0.01}, {}, {}), 5)
     )
-    monkeypatch.setattr("ptanalyze.live.keeps_page_size", lambda pid: "off" if pid == 8 else "")
-    found = [huge, vm, idle, surveyed(cpus=1.0), off, mine]
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release="6.18.1"))
+    monkeypatch.setattr(live, "shown", lambda pid: tmp_path / str(pid))
+    for pid, own in ((8, 3204), (9, 120064)):  # KiB: of 8 most is PostgreSQL's shared buffers
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "status").write_text(f"VmRSS:\t240064 kB\nRssAnon:\t{own} kB\n")
+    assert not live.keeps_page_size(8)
+    found = [huge, vm, idle, surveyed(cpus=1.0), shared, mine]
     found = [replace(one, runs={0: 1.0}, leaf={0: one.leaf[0]}) for one in found]
     for nodes in (1, 2):
         steps = said_of(found, nodes)

@@ -326,7 +326,7 @@ def following(
     measured = click.get_current_context().params["calibration"] or opened.pages
     if verdict is not None and verdict.of_page_size and not measured:
         runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
-        if (runs or one_node(base)) and not keeps_page_size(runs or 0):
+        if (runs or one_node(base)) and not keeps_page_size(runs or 0, 0.5):
             command = str(opened.trace.facts.get("command", "")) if opened.has_trace else None
             lines["pages"] = page_trial(runs, process_of(facts, command or ""), command)
     if one_node(base):

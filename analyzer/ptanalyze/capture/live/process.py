@@ -74,10 +74,9 @@ def shown(pid: int) -> Path:
 
 def state(proc: str | os.PathLike[str]) -> str:
     """State letter of a process or thread directory below /proc; "X" when it is gone."""
-    try:
+    with suppress(FileNotFoundError, ProcessLookupError):
         return stat_fields(proc)[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
+    return "X"
 
 
 def stat_fields(proc: str | os.PathLike[str]) -> list[str]:
@@ -115,14 +114,19 @@ def huge_pages() -> str | None:
     return None
 
 
-def keeps_page_size(pid: int) -> str:
-    """Why no page size of a process can be changed from outside, by process_madvise; "" if root can do it."""
+def keeps_page_size(pid: int, own: float = 0.0) -> str:
+    """Why no page size of a process can be changed from outside, by process_madvise; "" if root can do it,
+    to `own` of its resident memory at least: what is shared or of a file is not changed."""
     release = os.uname().release
     if tuple(map(int, re.findall(r"\d+", release)[:2])) < (6, 1):
         return f"Linux {release} makes no huge pages of another process; it needs 6.1"
     with suppress(OSError):
-        if re.search(r"^THP_enabled:\s+0", (shown(pid) / "status").read_text(errors="replace"), re.M):
+        text = (shown(pid) / "status").read_text(errors="replace")
+        facts = dict(re.findall(r"^(\w+):\s+(\d+)", text, re.M))
+        if facts.get("THP_enabled") == "0":
             return f"{called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)"
+        if int(facts.get("RssAnon", 0)) < own * int(facts.get("VmRSS", 0)):
+            return f"{called(pid)}: most of its memory is shared or of files"
     return ""
 
 
@@ -187,13 +191,11 @@ def command_line(pid: int, name: str | None = None) -> list[str]:
     """Words of the command line, or the title that a server gave itself, bytes of no UTF-8 as \\xff; none if
     `pid` is not called `name` any more, where that is given."""
     proc = shown(pid)
-    try:
+    with suppress(OSError):
         text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
-        if not text or name not in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):
-            return []
-    except OSError:
-        return []
-    return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
+        if text and name in (None, (proc / "comm").read_text(errors="replace").rstrip("\n")):
+            return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
+    return []
 
 
 def names() -> dict[int, set[str]]:
@@ -239,20 +241,18 @@ def not_running(name: str) -> str:
 
 def used(pid: int) -> str:
     """ "redis-server, 1.2 CPU s", by which people tell processes apart."""
-    try:
+    with suppress(OSError):
         ticks = cpu_ticks(stat_fields(Path("/proc") / str(pid)))
-    except OSError:
-        return "ended"
-    return f"{comm(pid)}, {ticks / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
+        return f"{comm(pid)}, {ticks / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
+    return "ended"
 
 
 def comm(pid: int | str) -> str | None:
     """Name of a process as the kernel keeps it, bytes that are no UTF-8 as \\xff; None if it has ended."""
-    try:
+    with suppress(OSError):
         name = (Path("/proc") / str(pid) / "comm").read_bytes().rstrip(b"\n")
-    except OSError:
-        return None
-    return name.decode("utf-8", "backslashreplace")
+        return name.decode("utf-8", "backslashreplace")
+    return None
 
 
 def called(pid: int) -> str:
