@@ -140,14 +140,17 @@ def captured_host(
     return msgspec.structs.replace(machine, description=said)
 
 
-KEPT = 3600  # seconds
+KEPT, MOST_PAIRS = 3600, 10_000  # seconds, pairs of bursts
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """Pairs of `measure_pages`, `measure_cached`, and the VM of both, for KEPT seconds: its host changes."""
+    """Pairs of `measure_pages`, `measure_cached`, and the VM of both.
+
+    After KEPT seconds more are added: other guests of its host come and go, and quartiles reach over that.
+    """
 
     vm: str
-    pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=10_000)]
+    pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=MOST_PAIRS)]
     cached: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 
 
@@ -160,12 +163,15 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float],
     if os.environ.get(MEASURE) == "no":
         return none, f"not measured, by {MEASURE}=no"
     kept = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
+    earlier = none[0]
     if kept:
         with suppress(OSError, pt.errors.PtanalyzeError, pt.safe_files.Undecodable):
             young = time.time() - kept.stat().st_mtime < KEPT
             known = pt.safe_files.json_struct(pt.safe_files.read_inside(kept, MOST_KEPT), Kept)
-            if known.vm == vm and young:
-                return (np.array(known.pairs), known.cached), ""
+            if known.vm == vm:
+                earlier = np.array(known.pairs)
+                if young:
+                    return (earlier, known.cached), ""
     if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
         return none, f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
     try:
@@ -181,6 +187,7 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float],
     if not pairs.size:
         return none, "not measured: huge pages are not to be had"
     if kept and not unequal(added_by_walks(pairs)):
+        pairs = np.concatenate([earlier, pairs])[-MOST_PAIRS:]
         with suppress(OSError), pt.formats.atomic_write(kept) as file:
             file.write(msgspec.json.encode(Kept(vm, pairs.tolist(), cached)))
     return (pairs, cached), ""
@@ -408,7 +415,7 @@ def with_walks(
 def in_words(added: pt.Interval) -> str:
     """What walks add to a read of data, "58 % of it (52-64)", and whether that is doubtful."""
     low, middle, high = (100 * part for part in added)
-    busy = ", the machine was too busy to measure it: do so again" * unequal(added)
+    busy = ", unsteadily: other programs or guests are busy" * unequal(added)
     return f"small pages add {middle:.0f} % ({low:.0f}-{high:.0f}) to a random read{busy}"
 
 
@@ -463,16 +470,16 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)
             pairs = measure_pages(progress=progress)
-    if pairs.size and unequal(added_by_walks(pairs)):
-        said = in_words(added_by_walks(pairs))
-        raise pt.errors.PartialDataError(f"{path}: not written: {said}, or leave out --measure")
+    added = added_by_walks(pairs) if pairs.size else None
+    if added and unequal(added):
+        why = f"{in_words(added)}; measure again, or leave out --measure"
+        raise pt.errors.PartialDataError(f"{path}: not written: {why}")
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
         if odd:
             yield f"page walks are left out of the file: {odd}"
-    if pairs.size:
-        added = added_by_walks(pairs)
+    if added:
         machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20, measure_cached(machine))
         yield f"page walks: {in_words(added)}"
     pt.measured.write_machine(path, machine)
