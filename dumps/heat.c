@@ -668,8 +668,7 @@ int main(int count, char **arguments)
 	options.memory = most_tables(&bpf, &process);
 	tables_init(&reading.tables, options.memory, &reader.format);
 	tables_reset(&reading.tables, -1);
-	signal(SIGINT, stop_sampling);
-	signal(SIGTERM, stop_sampling);
+	on_signals(stop_sampling);
 	write_header();
 	round.length = length;
 	round.records = calloc(round.lengths, MOST_READ * sizeof(*round.records));

@@ -99,6 +99,16 @@ static void on_signal(int number)
 	_exit(128 + number);
 }
 
+/* What we were started to ignore stays ignored: SIGINT in the background of a script, SIGHUP under nohup. */
+void on_signals(void (*handler)(int))
+{
+	struct sigaction now;
+
+	for (const int *number = (const int[]){ SIGINT, SIGTERM, SIGHUP, 0 }; *number; number++)
+		if (!sigaction(*number, NULL, &now) && now.sa_handler != SIG_IGN)
+			signal(*number, handler);
+}
+
 static bool is_empty(int directory)
 {
 	DIR *entries = fdopendir(dup(directory));
@@ -123,8 +133,7 @@ void output_begin(const char *path)
 		fail(EXIT_WRONG_USE, "%s: cannot be opened as a directory: %s", path, strerror(errno));
 	if (!is_empty(output.directory))
 		fail(EXIT_WRONG_USE, "%s: not empty; give a new directory", path);
-	for (const int *number = (const int[]){ SIGINT, SIGTERM, SIGHUP, 0 }; *number; number++)
-		signal(*number, on_signal);
+	on_signals(on_signal);
 	signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE write() then fails with EFBIG */
 }
 

@@ -15,6 +15,8 @@ void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3))
 void fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 /* `last` is called before the program ends by fail() or a signal: async-signal-safe, or NULL. */
 void before_end(void (*last)(void));
+/* Of SIGINT, SIGTERM and SIGHUP, those that are not ignored. */
+void on_signals(void (*handler)(int));
 void output_begin(const char *directory);
 int output_file(const char *name);
 void output_write(int file, const void *data, size_t bytes, off_t offset);

@@ -594,9 +594,7 @@ int main(int count, char **arguments)
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &child, NULL);
-	signal(SIGINT, stop_moving);
-	signal(SIGTERM, stop_moving);
-	signal(SIGHUP, stop_moving);
+	on_signals(stop_moving);
 	for (const int *number = (const int[]){ SIGTSTP, SIGTTIN, SIGTTOU, 0 }; *number; number++)
 		signal(*number, SIG_IGN); /* a thread may be in our hands */
 	if ((why = chain_share_memory(&process)))

@@ -115,15 +115,11 @@ def lines(module):
     return len(FILES[module].read_text("utf-8").splitlines())
 
 
+@cache
 def inner_floor(module):
     """Length of the longest chain of imports below a file, inside its room."""
-    return _floor(module)
-
-
-@cache
-def _floor(module):
     below = [target for target in arrows()[module] if room(target) == room(module)]
-    return 1 + max(map(_floor, below), default=0)
+    return 1 + max(map(inner_floor, below), default=0)
 
 
 def by_name(module):

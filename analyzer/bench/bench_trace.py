@@ -13,7 +13,7 @@ import numpy as np
 
 from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.trace import HEADER_BYTES, read_trace
-from ptanalyze_formats.perf_samples import import_perf_script
+from ptanalyze_formats.perf_samples import import_samples
 from ptanalyze_formats.text_traces import import_lackey
 from ptanalyze_formats.trace_writer import new_trace
 
@@ -133,7 +133,7 @@ def importing(place):
     page = random_pages(18, TEXT_LINES)
     lackey = b"".join(b" L %x,8\n" % address for address in (page << 12).tolist())
     perf = b"".join(b"1 [000] 1.000001: %x\n" % address for address in (page << 12).tolist())
-    for name, action, text in (("lackey", import_lackey, lackey), ("perf script", import_perf_script, perf)):
+    for name, action, text in (("lackey", import_lackey, lackey), ("perf script", import_samples, perf)):
         (place / "text").write_bytes(text)
         taken = seconds(lambda action=action: action(place / "text", place / "imported.ptt"))
         note = f"{len(text) / taken / 1e6:.0f} MB/s of text"

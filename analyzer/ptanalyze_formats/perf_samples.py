@@ -161,11 +161,6 @@ class Samples:
         return what | ({"data_from": ", ".join(shares)} if shares else {})
 
 
-def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
-    """Write the samples of `source` to the trace file `out` as import_samples; returns their number."""
-    return import_samples(source, out).accesses
-
-
 def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> Samples:
     """Write the samples of `source` (path or binary stream) to the trace file `out`.
 

@@ -93,7 +93,7 @@ def children(
     pool = pool[np.argsort(frames[pool], kind="stable")]
     place = np.minimum(np.searchsorted(frames[pool], wanted), max(len(pool) - 1, 0))
     there = frames[pool][place] == wanted if len(pool) else np.zeros(len(wanted), bool)
-    there[there] = first_mention(pool[place[there]])
+    there[there] &= np.isin(np.arange(there.sum()), np.unique(pool[place[there]], return_index=True)[1])
     huge = ~there & (height == 3) & (wanted % GIB_FRAMES == 0)
     entries[parents[at[huge]], slot[huge]] |= pt.snapshot.HUGE
     lost = ~there & ~huge
@@ -101,13 +101,6 @@ def children(
     repaired["leaves_1g"] += int(huge.sum())
     repaired["dropped_pointers"] += int(lost.sum())
     return pool[place[there]], base[at[there]] + (slot[there] << (3 + 9 * height))
-
-
-def first_mention(tables: np.ndarray) -> np.ndarray:
-    """bool[n]: no earlier pointer leads to the same table."""
-    first = np.zeros(len(tables), bool)
-    first[np.unique(tables, return_index=True)[1]] = True
-    return first
 
 
 def table_nodes(
@@ -303,23 +296,16 @@ def to_entries(
     else:
         entries = frame << np.uint64(12) | X86_BITS | np.where((level == 1) | huge, np.where(runs, 0, NX), 0)
         if hint.any():
-            frame, inverted = true_frames(frame, hint, huge, topology)
+            complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
+            known, other = (topology.node_of_frame(one.astype(np.int64)) >= 0 for one in (frame, complement))
+            flip = hint & ~known & other
+            frame, inverted = np.where(flip, complement, frame), int(flip.sum())
             entries = np.where(
                 hint,
                 ~(frame << np.uint64(12)) & pt.snapshot.ADDRESS | pt.snapshot.PROTNONE | entries & NX,
                 entries,
             )
     return np.where(empty, 0, entries | np.where(huge, pt.snapshot.HUGE, 0)), inverted
-
-
-def true_frames(
-    frame: np.ndarray, hint: np.ndarray, huge: np.ndarray, topology: pt.snapshot.Topology
-) -> tuple[np.ndarray, int]:
-    complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
-    outside = topology.node_of_frame(frame.astype(np.int64)) < 0
-    inside = topology.node_of_frame(complement.astype(np.int64)) >= 0
-    flip = hint & outside & inside
-    return np.where(flip, complement, frame), int(flip.sum())
 
 
 def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:

@@ -8,7 +8,7 @@ import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, Self, TypeAlias
@@ -290,7 +290,7 @@ def dump_guest_tables(
 
 def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], list[str]]:
     """([Space], lines about vCPUs left out): a Space per root, both roots of a process under PTI merged."""
-    roots: dict[tuple[int, int, bool], list[int]] = {}
+    found: dict[Space, list[int]] = {}
     left_out: list[str] = []
     for cpu in cpus:
         if not cpu.levels:
@@ -301,13 +301,10 @@ def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], 
                 "private (SEV, TDX)"
             )
         else:
-            paired = is_pti_pair(read, cpu.root)
-            root = cpu.root & ~1 if paired else cpu.root
-            roots.setdefault((root, cpu.levels, paired), []).append(cpu.vcpu)
-    if not roots:
+            found.setdefault(space_of(read, cpu.cr3, cpu.levels), []).append(cpu.vcpu)
+    if not found:
         raise pt.UsageError(f"no vCPU's page tables can be read: {'; '.join(left_out)}")
-    spaces = [Space(root, levels, tuple(on), paired) for (root, levels, paired), on in roots.items()]
-    return spaces, left_out
+    return [replace(space, vcpus=tuple(on)) for space, on in found.items()], left_out
 
 
 def space_of(read: Read, cr3: int, levels: int) -> Space:

@@ -6,14 +6,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import ptanalyze as pt
-from ptanalyze_formats.perf_samples import import_perf_script, print_samples
+from ptanalyze_formats.perf_samples import import_samples, print_samples
 
 from .dump import alive, descendants, dump_process, seal_dump
 
@@ -22,6 +23,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 17, 25, 36, 50, 72, 100, 145, 210, 300)
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
 REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
+NONE_YET = NO_SAMPLE, -signal.SIGTERM  # the latter before it could take that
 LOOK = 0.5  # seconds between two looks at samplers
 ACCOUNT_BYTES = 8
 AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
@@ -62,13 +64,14 @@ def dumped(directory: Path) -> Iterator[Path]:
 
 
 def sample_each(
-    files: Mapping[int, Path], seconds: int, lengths: Sequence[int]
+    files: Mapping[int, Path], seconds: int, lengths: Sequence[int], keep: Callable[[], None] = lambda: None
 ) -> dict[int, list[str] | pt.errors.PartialDataError | pt.UsageError]:
     """Write the samples of processes, {PID: new file}; {PID: lines for people, or why it has no samples}.
 
     seconds  time to sample. Ctrl-C, SIGTERM and SIGHUP end it: the samples so far are kept. KeyboardInterrupt
              if there are none yet. If we are killed, the sampling ends too.
     lengths  after which tables are read in each sample, ms
+    keep     called when all have ended, that no signal ends what follows
 
     Together the samplers take at most a twentieth of all CPUs (dumps/account.h). UsageError, at once, if one
     is refused a process that is there.
@@ -76,12 +79,12 @@ def sample_each(
     began, early, names = time.monotonic(), 0.0, {pid: pt.live.called(pid) for pid in files}
     with ExitStack() as stack:
         account = stack.enter_context(zeros(ACCOUNT_BYTES))
-        ran = {
-            pid: stack.enter_context(started(pid, out, seconds, lengths, account))
-            for pid, out in files.items()
-        }
+        ran: dict[int, subprocess.Popen[bytes]] = {}
         try:
+            for pid, out in files.items():
+                ran[pid] = stack.enter_context(started(pid, out, seconds, lengths, account))
             wait_for_all(ran, seconds)
+            keep()
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
             early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
             for sampler in ran.values():
@@ -90,21 +93,23 @@ def sample_each(
     lasted = time.monotonic() - began
     for pid in refused(ran):
         raise pt.UsageError(reason(messages[pid]))
-    if early and all(sampler.returncode == NO_SAMPLE for sampler in ran.values()):
+    if early and (len(ran) < len(files) or all(one.returncode in NONE_YET for one in ran.values())):
         raise KeyboardInterrupt
-    kept = (
-        f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
-        "and its rates are less certain"
-    )
     outcomes: dict[int, list[str] | pt.errors.PartialDataError | pt.UsageError] = {}
     for pid, out in files.items():
         if code := ran[pid].returncode:
-            outcomes[pid] = (pt.errors.PartialDataError if code == NO_SAMPLE else pt.UsageError)(
+            outcomes[pid] = (pt.errors.PartialDataError if code in NONE_YET else pt.UsageError)(
                 reason(messages[pid])
             )
         else:
-            outcomes[pid] = [*sampled(pid, names[pid], out, lasted), *([kept] if early else [])]
+            outcomes[pid] = [*sampled(pid, names[pid], out, lasted), *cut_short(early, seconds)]
     return outcomes
+
+
+def cut_short(early: float, seconds: int) -> list[str]:
+    """Line on sampling that was ended `early`, in seconds since it began; none where that is 0."""
+    kept = "what was sampled until then is kept, and its rates are less certain"
+    return [f"interrupted after {early:.3g} of {seconds} s: {kept}"] if early else []
 
 
 def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], seconds: int) -> None:
@@ -229,7 +234,12 @@ def damon() -> dict[str, str]:
 
 
 def heat_tree(
-    pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS, children: bool = True
+    pid: int,
+    directory: Path,
+    seconds: int,
+    lengths: Sequence[int] = LENGTHS,
+    children: bool = True,
+    keep: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Write page tables and `heat.bits` of process `pid` into `directory`, of its descendants into pid-PID/
     there, all sampled at the same time and sealed; lines for people.
@@ -254,7 +264,7 @@ def heat_tree(
             except (pt.errors.PartialDataError, pt.UsageError) as error:
                 lines.append(left_out(member, pid, place, error))
         outcomes = sample_each(
-            {member: places[member] / pt.formats.heat.FILE for member in processes}, seconds, lengths
+            {member: places[member] / pt.formats.heat.FILE for member in processes}, seconds, lengths, keep
         )
         new = [child for child in descendants(pid) if child not in family] if children else []
         for member, outcome in outcomes.items():
@@ -312,13 +322,15 @@ def record_running(
         events = next((group for group in misses if opens(group)), ())
     if source == "perf" and not events:
         raise pt.UsageError("--tracer perf: this machine counts no TLB misses; accessed bits: --tracer heat")
-    pt.live.native("ptdump")  # which both need
-    what = f"sampling PID {pid} for {seconds} s; Ctrl-C ends it and keeps accessed bits sampled so far"
-    with pt.formats.new_capture(out) as inside:
-        pt.options.echo(what, err=True)
+    pt.live.rehearse(pt.live.native("ptdump"))  # which both need
+    with pt.live.ends_once() as keep, pt.formats.new_capture(out) as inside:
+        pt.options.echo(
+            f"sampling PID {pid} for {seconds} s; Ctrl-C ends it and keeps what was sampled so far", err=True
+        )
         if not events:
-            return ["accessed bits of page tables: used", *heat_tree(pid, inside, seconds, children=children)]
-        lines = sample_misses(pid, inside, seconds, events)
+            lines = heat_tree(pid, inside, seconds, children=children, keep=keep)
+            return ["accessed bits of page tables: used", *lines]
+        lines = sample_misses(pid, inside, seconds, events, keep)
         seal_dump(inside)
     return [f"precise samples of TLB misses: used ({', '.join(events)})", *lines]
 
@@ -333,24 +345,46 @@ def opens(events: Sequence[str]) -> bool:
             return False
 
 
-def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
-    """Write trace and page tables of a process; lines for people. UsageError with perf's last line."""
+def sample_misses(
+    pid: int, inside: Path, seconds: int, events: Sequence[str], keep: Callable[[], None]
+) -> list[str]:
+    """Write trace and page tables of a process; lines for people. Signals and `keep` as in sample_each.
+
+    UsageError with perf's last line.
+    """
+    began, early = time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
         data, whose = Path(place) / "perf.data", pt.live.called(pid)
         sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
         command = ["perf", "record", "-q", *sampled, "--", "sleep", str(seconds)]
-        ran = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-        if ran.returncode:
-            raise pt.UsageError(
-                f"perf record: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}"
-            )
+        # apart from our group: perf heeds a Ctrl-C also where that is ignored
+        how: dict[str, Any] = {"process_group": 0, "preexec_fn": pt.live.die_with_us()}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, **how) as ran:
+            try:
+                said = ran.communicate()[1]
+                keep()
+            except KeyboardInterrupt:
+                early = time.monotonic() - began
+                ran.send_signal(signal.SIGINT)
+                said = ran.communicate()[1]
+        if ran.returncode and not early:
+            last = said.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise pt.UsageError(f"perf record: {last[-1]}")
         with tempfile.TemporaryFile() as text:
-            print_samples(data, text)
+            try:
+                print_samples(data, text)
+            except (pt.errors.CaptureError, OSError):
+                if early:  # before perf had begun
+                    raise KeyboardInterrupt from None
+                raise
             if not os.fstat(text.fileno()).st_size:
+                if early:
+                    raise KeyboardInterrupt
                 raise pt.errors.PartialDataError(
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
-            count = import_perf_script(text, inside / pt.formats.TRACE)
+            count = import_samples(text, inside / pt.formats.TRACE).accesses
     with dumped(inside) as tables:
         lines = dump_process(pid, tables, bpf=True)
-    return [f"{pt.errors.plural(count, 'sample')} of {whose} in {seconds} s", *lines]
+    lasted = f"{early or seconds:.3g} s"
+    return [f"{pt.errors.plural(count, 'sample')} of {whose} in {lasted}", *cut_short(early, seconds), *lines]

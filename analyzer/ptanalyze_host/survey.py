@@ -193,7 +193,7 @@ def ticks(proc: Path) -> int:
 def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
     """Counts of ptsurvey with what /proc says; OSError if the process has ended."""
     pid = int(counts["pid"])
-    leaf, *above = (by_node(level) for level in counts["tables"])
+    leaf, *above = ({int(node): n for node, n in level.items()} for level in counts["tables"])
     huge = counts["huge"]
     status, command = facts(pid), (pt.live.shown(pid) / "cmdline").read_bytes()
     vm, name = is_vm(pid), (pt.live.shown(pid) / "comm").read_text("utf-8", "surrogateescape")
@@ -201,7 +201,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
         pid=pid,
         name=(vm_name(command) if vm else "") or name.rstrip("\n"),  # status escapes it
         kind="vm" if vm else "process",
-        cgroup=cgroup(pid),
+        cgroup=cgroup_of((PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape")),
         table_bytes=int(counts["pgtables_bytes"]),
         rss_bytes=1024
         * sysfs.whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
@@ -215,18 +215,10 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
     )
 
 
-def by_node(level: dict[str, int]) -> dict[int, int]:
-    return {int(node): count for node, count in level.items()}
-
-
 def facts(pid: int) -> dict[str, str]:
     """Fields of /proc/PID/status."""
     text = (pt.live.shown(pid) / "status").read_text("utf-8", "surrogateescape")
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
-
-
-def cgroup(pid: int) -> str:
-    return cgroup_of((PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape"))
 
 
 def cgroup_of(text: str) -> str:
@@ -238,8 +230,7 @@ def cgroup_of(text: str) -> str:
 
 def is_vm(pid: int) -> bool:
     """Whether it holds a virtual machine of KVM."""
-    folder = PROC / str(pid) / "fd"
-    for entry in os.scandir(folder):
+    for entry in os.scandir(PROC / str(pid) / "fd"):
         with suppress(OSError):
             if os.readlink(entry.path).startswith("anon_inode:kvm-vm"):
                 return True

@@ -111,7 +111,8 @@ def emit(
 ) -> None:
     """top: how many to give away; None: all, and ROWS of them on a terminal."""
     groups = grouped(found, lambda one: one.cgroup) if by_cgroup else []
-    records = [*map(record_of_group, groups[:top])] if by_cgroup else [*map(record, found[:top])]
+    sums = [{"cgroup": one.cgroup, "processes": len(one.pids), **counted(one)} for one in groups[:top]]
+    records = sums if by_cgroup else [*map(record, found[:top])]
 
     def table() -> DataFrame:
         from pandas import DataFrame
@@ -136,10 +137,6 @@ def record(one: Surveyed) -> dict[str, object]:
         "runs_on": {str(node): share for node, share in one.runs.items()},
         "left_behind": one.left_behind,
     }
-
-
-def record_of_group(one: Group) -> dict[str, object]:
-    return {"cgroup": one.cgroup, "processes": len(one.pids), **counted(one)}
 
 
 def counted(one: Surveyed | Group) -> dict[str, object]:
@@ -189,9 +186,8 @@ def view(
         steps = tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
     grouped_here = any(one.cgroup not in ("", "/") for one in found)
-    all_of_it = [*map(row_of_group, groups)] or [
-        row(one) | ({"cgroup": short(one.cgroup)} if grouped_here else {}) for one in found
-    ]
+    sums = [{"cgroup": short(one.cgroup) or "-", "processes": len(one.pids), **sizes(one)} for one in groups]
+    all_of_it = sums or [row(one) | ({"cgroup": short(one.cgroup)} if grouped_here else {}) for one in found]
     below = [f"--top {len(all_of_it)} lists {len(all_of_it) - top} more"] if len(all_of_it) > top else []
     alike = () if nodes > 1 else PLACES
     rows = [{key: cell for key, cell in one.items() if key not in alike} for one in all_of_it[:top]]
@@ -224,10 +220,6 @@ def tried(found: Sequence[Surveyed]) -> dict[str, str]:
 
 
 PLACES = ("remote %", "upper remote %", "leaf tables on, %", "runs on, %")  # the same for all on one node
-
-
-def row_of_group(one: Group) -> dict[str, pt.columns.Cell]:
-    return {"cgroup": short(one.cgroup) or "-", "processes": len(one.pids), **sizes(one)}
 
 
 def sizes(one: Surveyed | Group) -> dict[str, pt.columns.Cell]:

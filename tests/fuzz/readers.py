@@ -18,7 +18,7 @@ from ptanalyze_formats.champsim import import_champsim
 from ptanalyze_formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze_formats.drmemtrace import import_drmemtrace
 from ptanalyze_formats.importing import recognise
-from ptanalyze_formats.perf_samples import import_perf_script, must_be_whole
+from ptanalyze_formats.perf_samples import import_samples, must_be_whole
 from ptanalyze_formats.ptdump_text import import_ptdump
 from ptanalyze_formats.text_traces import import_lackey
 from ptanalyze_host.machine_file import host_machine
@@ -127,7 +127,7 @@ READERS = {
     "costs": Reader((partial(load_costs, load_machine("vmitosis-cascade-lake")),), file="in.toml"),
     "calibration": Reader((read_measured,), file="in.toml"),
     "perf stat": Reader((lambda path: walk_run(read_perf_stat(path)),)),
-    "perf script": Reader(to_trace(import_perf_script)),
+    "perf script": Reader(to_trace(import_samples)),
     "perf.data": Reader((recognise, must_be_whole), changed),
     "lackey": Reader(to_trace(import_lackey)),
     "champsim": Reader(to_trace(import_champsim), champsim_changed),

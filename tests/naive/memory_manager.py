@@ -71,7 +71,8 @@ class Memory:
         self.brk, self.data = None, Deaf()
         major, minor = snapshot.facts.get("kernel", "6.1").split(".")[:2]
         self.frees_emptied = 100 * int(major) + int(minor) >= 614
-        self.without_created(trace)
+        for start, end in made(trace.events):
+            self.cut(start, end)
         self.vma, self.valid, self.policy = {}, set(), policy
         for start, end, lineage, prot in self.pieces:
             self.set_vma(start, end, (lineage, prot))
@@ -125,10 +126,6 @@ class Memory:
                 if touches(piece) and kind and piece[3] == prot and self.kind_of_lineage[piece[2]] == kind:
                     return piece[2]
         return self.new_lineage(node, kind)
-
-    def without_created(self, trace):
-        for start, end in made(trace.events):
-            self.cut(start, end)
 
     def leaf_level(self, page):
         return self.region_level[page >> 9]

@@ -123,18 +123,14 @@ def full_pipe():
         os.close(end)
 
 
-def waits_to_write(pid, file):
-    """Whether a process is within write(file, ...) now (proc(5), /proc/PID/syscall)."""
-    return Path(f"/proc/{pid}/syscall").read_text().startswith(f"1 {file:#x} ")
-
-
 def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, tmp_path):
     """Tables go to the file while it is held; there is no room for them, nor for the line that says so."""
     options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
     with full_pipe() as (ours, theirs):
         command = [PTDUMP, "process", str(big), *options]
         dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
-        assert wait_for(lambda: waits_to_write(dumper.pid, 2), 20)
+        call = Path(f"/proc/{dumper.pid}/syscall")  # proc(5): it is within write(2, ...)
+        assert wait_for(lambda: call.read_text().startswith("1 0x2 "), 20)
         assert wait_for(lambda: state(big) == "S") and dumper.poll() is None
         os.read(ours, 1 << 20)
         assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
@@ -220,11 +216,6 @@ def together(work, items):
         return list(pool.map(work, items))
 
 
-def children(pid):
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found]
-
-
 def test_a_sanitized_build_ends_at_a_wrong_access():
     symbols = subprocess.run(["nm", SANITIZED / "ptdump"], capture_output=True, text=True, check=True).stdout
     assert "__asan_report_load8" in symbols and "__ubsan_handle_out_of_bounds_abort" in symbols
@@ -235,7 +226,7 @@ def test_in_a_storm_of_forks_parent_and_children_are_whole_or_absent(programs, t
 
         def dumped(k):
             options = ("--stop", "--verify") if k % 3 == 0 else ("--retries", "1")
-            pid = process.pid if k % 2 == 0 else next(iter(children(process.pid)), process.pid)
+            pid = process.pid if k % 2 == 0 else next(iter(killing.children(process.pid)), process.pid)
             return pid == process.pid, sanitized_ptdump(pid, tmp_path / f"d{k}", *options).returncode
 
         codes = together(dumped, range(4))
@@ -272,7 +263,7 @@ def container(program):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
         try:
             assert outer.stdout.readline() == "ready\n"
-            yield children(outer.pid)[0]
+            yield killing.children(outer.pid)[0]
         finally:
             outer.kill()
 

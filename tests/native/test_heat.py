@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 from native.dumping import make, running, state, wait_for
+from native.killing import children
 from needs import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
-from ptanalyze.capture.live.process import open_process
+from ptanalyze.capture.live.process import comm, open_process
 from ptanalyze.cli import record, run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat import AT, BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat, read_records
+from ptanalyze.formats.heat import AT, HEADER_DTYPE, read_heat, read_records
 from ptanalyze_host import heat
 from ptanalyze_host.dump import descendants, dump_process
 from ptanalyze_host.heat import LENGTHS, dump_after, heat_tree, image, record_running, sample_each
@@ -220,18 +221,6 @@ def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
     assert not (tmp_path / "app").exists()
 
 
-@pytest.mark.full
-def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):
-    with (tmp_path / "bits").open("wb") as file:
-        ran = subprocess.Popen([DUMPS / "build/ptheat", str(loop[0]), "60", "20"], stdout=file)
-    assert wait_for(lambda: waited(ran.pid) > 60, 60)
-    ran.send_signal(signal.SIGINT)
-    assert ran.wait(timeout=60) == 0
-    assert read_heat(tmp_path / "bits").samples.sum() > 3
-    header = np.fromfile(tmp_path / "bits", HEADER_DTYPE, 1)[0]
-    assert (header["magic"], header["version"], header["byte_order"]) == (MAGIC, VERSION, BYTE_ORDER)
-
-
 def test_a_process_that_ends_is_said_to_have_ended(tmp_path):
     short = subprocess.Popen(["sleep", "1.5"])
     with pytest.raises(PartialDataError, match="ended"):
@@ -376,25 +365,42 @@ def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_o
     assert (tmp_path / "gpt.entries").read_bytes() == tables
 
 
-# How sampling of accessed bits ends early: by signals, with its terminal, killed; and what is refused.
+# How sampling ends early: by signals, with its terminal, killed; and what is refused.
+
+FAULTS = """
+import mmap, time
+area = mmap.mmap(-1, 4096)
+while True:
+    area[0] = 1
+    area.madvise(mmap.MADV_DONTNEED)
+    time.sleep(0.01)
+"""
+RECORD = """
+from ptanalyze.__main__ import main
+from ptanalyze_host import heat
+heat.record_running.__defaults__ = None, False, [["page-faults"]]  # which perf samples everywhere
+main()
+"""
 
 
 @pytest.fixture(scope="module")
 def target():
     make("dumps")
-    process = subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"])
+    process = subprocess.Popen([sys.executable, "-c", FAULTS])
     yield process.pid
     process.kill()
     process.wait()
 
 
-def begun(target, out, **how):
-    """(the command that samples for ten minutes, its ptheat, which has taken samples)."""
-    command = [sys.executable, *f"-m ptanalyze record -p {target} --tracer heat --for 600s -o".split(), out]
-    ran = subprocess.Popen(command, text=True, **how)
-    assert wait_for(lambda: sampler_of(ran.pid), 120)
-    sampler = sampler_of(ran.pid)
-    assert wait_for(lambda: os.stat(f"/proc/{sampler}/fd/1").st_size > HEADER_DTYPE.itemsize, 300)
+def begun(target, out, tracer="heat", **how):
+    """(the command that samples for ten minutes, its ptheat or perf, which has taken samples)."""
+    words = f"record -p {target} --tracer {tracer} --for 600s -o".split()
+    ran = subprocess.Popen([sys.executable, "-c", RECORD, *words, out], text=True, **how)
+    names = {"heat": ["ptheat"], "perf": ["perf", "sleep"]}[tracer]  # its own child begins when perf samples
+    assert wait_for(lambda: below(ran.pid, names), 120)
+    sampler, faults = below(ran.pid, names[:1]), faults_of(target)
+    written = lambda: os.stat(f"/proc/{sampler}/fd/1").st_size > HEADER_DTYPE.itemsize  # noqa: E731
+    assert wait_for(written if tracer == "heat" else lambda: faults_of(target) > faults + 20, 300)
     return ran, sampler
 
 
@@ -407,25 +413,37 @@ def test_what_was_sampled_of_a_process_that_was_killed_is_partial(monkeypatch):
             record.sample_running(one.pid, 1, "x", (), None, False)
 
 
-def sampler_of(pid):
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            if Path(f"/proc/{child}/comm").read_text().strip() == "ptheat":
-                return int(child)
-    return None
+def below(pid, names):
+    """PID of the child, and so on, with these names in turn; 0: none."""
+    for name in names:
+        pid = next((child for child in children(pid) if comm(child) == name), 0)
+    return pid
 
 
+@pytest.mark.parametrize("tracer", ["heat", "perf"])
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_ends_it_early_and_what_was_sampled_is_kept_and_said(target, tmp_path, number, code):
-    ran, _ = begun(target, tmp_path / "app", stderr=subprocess.PIPE)
-    ran.send_signal(number)
+def test_a_signal_ends_it_early_and_what_was_sampled_is_kept(target, tmp_path, number, code, tracer):
+    """Sent to it and its group, and again, as by `timeout`; another stays ignored, as in a background."""
+    ignored = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if code else None
+    how = {"process_group": 0, "preexec_fn": ignored, "stderr": subprocess.PIPE}
+    ran, sampler = begun(target, tmp_path / "app", tracer, **how)
+    reached = [pid for pid in (ran.pid, sampler) if os.getpgid(pid) == ran.pid]
+    assert all(ignores(pid, signal.SIGINT) == (code > 0) for pid in reached)
+    os.killpg(ran.pid, number)
+    assert wait_for(lambda: not Path(f"/proc/{sampler}").exists(), 60)
+    with suppress(ProcessLookupError):
+        os.killpg(ran.pid, number)
     said = ran.communicate(timeout=120)[1]
-    assert ran.returncode == code, said
-    assert "Ctrl-C ends it" in said and " of 600 s: what was sampled until then" in said
+    assert ran.returncode == code and " of 600 s: what was sampled until then" in said, said
     capture = open_capture(tmp_path / "app")
-    assert capture.has_heat and not capture.damaged
+    assert (capture.has_heat or (tracer == "perf" and capture.has_trace)) and not capture.damaged
+
+
+def ignores(pid, number):
+    mask = Path(f"/proc/{pid}/status").read_text().partition("\nSigIgn:")[2].split()[0]
+    return bool(int(mask, 16) >> number - 1 & 1)
 
 
 def test_it_ends_with_its_terminal_and_keeps_the_samples(target, tmp_path):
@@ -438,8 +456,9 @@ def test_it_ends_with_its_terminal_and_keeps_the_samples(target, tmp_path):
     assert open_capture(tmp_path / "app").has_heat
 
 
-def test_killed_it_takes_its_sampler_along(target, tmp_path):
-    ran, sampler = begun(target, tmp_path / "app", stderr=subprocess.DEVNULL)
+@pytest.mark.parametrize("tracer", ["heat", "perf"])
+def test_killed_it_takes_its_sampler_along(target, tmp_path, tracer):
+    ran, sampler = begun(target, tmp_path / "app", tracer, stderr=subprocess.DEVNULL)
     ran.kill()
     ran.wait()
     assert wait_for(lambda: not Path(f"/proc/{sampler}").exists() or state(sampler) in "ZX", 60)
@@ -453,6 +472,9 @@ def test_refusals_come_before_sampling(target, tmp_path, pt_lines):
     for words in (["perf", "--follow-fork"], ["qemu"]):
         assert "--tracer" in pt_lines("record", "-p", target, "--tracer", *words)[-1]
     assert "-p PID" in pt_lines("record", "--tracer", "heat", "--", "true")[-1]
+    nobody = ["setpriv", "--bounding-set=-all", sys.executable, "-m", "ptanalyze"]
+    done = subprocess.run([*nobody, *f"record -p {target} -o".split(), tmp_path / "c"], capture_output=True)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1) and b"CAP_BPF" in done.stderr
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.locate import native
 from ptanalyze.capture.live.process import huge_pages
-from ptanalyze.capture.live.record import record
+from ptanalyze.capture.live.record import finish, record
 from ptanalyze.capture.live.supervise import Recording, Tracee, children_of, dump, keep_tables
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.cli import run
@@ -487,6 +487,16 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert [one.verdict for one in finished] == ["ok"]
 
 
+def test_a_signal_once_the_program_has_ended_changes_nothing(known, tmp_path, monkeypatch):
+    def finished(*how):
+        os.kill(os.getpid(), signal.SIGTERM)
+        finish(*how)
+
+    monkeypatch.setattr("ptanalyze.capture.live.record.finish", finished)
+    record([known, "touch"], tmp_path / "c", dump=False)
+    assert read_manifest(tmp_path / "c").kind == "trace"
+
+
 GROWS = """
 import mmap, sys
 kept = []
@@ -572,10 +582,12 @@ def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_the
 )
 def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
-    process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())
+    how = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN), "env": environment()}
+    process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, **how)
     assert process.stdout.readline().startswith("0x")
     scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in running(tmp_path)}
     assert scores == {"1000\n"}, "out of memory, the kernel would kill others first"
+    process.send_signal(signal.SIGINT)  # ignored, as in the background of a script
     process.send_signal(number)
     process.wait(30)
     for _ in range(300):
@@ -589,6 +601,7 @@ def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     assert process.returncode == 128 + number
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
+    assert read_manifest(tmp_path / "c").provenance["exit_status"] == -signal.SIGINT, "as Ctrl-C, not killed"
 
 
 def running(directory):

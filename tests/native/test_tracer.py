@@ -355,10 +355,6 @@ def merged(accesses):
     return touches
 
 
-def in_chunks(touches, room=CHUNK):
-    return [touches[at : at + room] for at in range(0, len(touches), room)]
-
-
 def after(touches, array):
     """([(page, store) of each touch that misses], what each set holds at the end, the oldest first)."""
     size, sets, ways = array
@@ -382,7 +378,8 @@ def stored(touches):
 
 def stays_exact(library, accesses, room=CHUNK):
     """The stripped records of each chunk, after checking them; returns how many there are."""
-    chunks, whole = strip(library, accesses, room), in_chunks(merged(accesses), room)
+    chunks, every = strip(library, accesses, room), merged(accesses)
+    whole = [every[at : at + room] for at in range(0, len(every), room)]
     for array in SMALL_REACHES + LARGER if chunks != whole else ():
         assert after(chain(*chunks), array) == after(chain(*whole), array), array
     for kept, touches in zip(chunks, whole, strict=True):

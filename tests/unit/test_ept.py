@@ -59,7 +59,7 @@ def npt_to_ept(entries: Entries, level: int) -> Entries:
     out |= np.where(entries & NX == NONE, EXECUTE, NONE)
     kind = np.where(entries & PWT != NONE, WRITE_THROUGH, WRITE_BACK)
     kind = np.where(entries & PCD != NONE, UNCACHED, kind)
-    leaf = is_leaf(entries, level)
+    leaf = np.full(np.shape(entries), True) if level == 1 else (entries & HUGE).astype(bool)
     out |= np.where(leaf, kind | IGNORE_PAT, NONE)
     out &= np.where(leaf, ~NONE, ~np.uint64(1 << 9))
     return np.where(entries & MMU_PRESENT != NONE, out, NONE)
@@ -84,10 +84,6 @@ def converted(tree: Tree, encoding: str, convert: Callable[[Entries, int], Entri
         at = tree.level == level
         entries[at] = convert(tree.entries[at], level)
     return replace(tree, entries=entries, encoding=encoding)
-
-
-def is_leaf(entries: Entries, level: int) -> NDArray[np.bool_]:
-    return np.full(np.shape(entries), True) if level == 1 else (entries & HUGE).astype(bool)
 
 
 def moved(entries: Entries, source: int, target: int) -> Entries:

@@ -60,11 +60,6 @@ def zipf(lines, walks, seed):
     return np.random.default_rng(seed).choice(lines, walks, p=chance / chance.sum())
 
 
-def cyclic(lines, walks, seed):
-    """A permutation again and again."""
-    return np.tile(np.random.default_rng(seed).permutation(lines), walks // lines)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from([uniform, zipf]), st.integers(60, 300), st.floats(0.1, 0.8), st.integers(0, 1000))
 def test_reads_from_dram_are_those_of_an_exact_lru_cache(make, lines, part, seed):
@@ -79,7 +74,8 @@ def test_reads_from_dram_are_those_of_an_exact_lru_cache(make, lines, part, seed
 @settings(max_examples=10, deadline=None)
 @given(st.integers(60, 300), st.floats(0.2, 0.8), st.integers(0, 100))
 def test_cyclic_walks_miss_always_which_popularity_cannot_say(lines, part, seed):
-    walks, cache = cyclic(lines, 6000, seed), max(int(part * lines), 4)
+    cycle = np.random.default_rng(seed).permutation(lines)
+    walks, cache = np.tile(cycle, 6000 // lines), max(int(part * lines), 4)
     assert lru_misses(walks, cache) == len(walks)
     assert of_stream(walks).filled(cache)[1] / 1e6 > 0.7
     assert reads_per_walk(np.bincount(walks), cache) < 0.9 + 0.1 * (part < 0.3)

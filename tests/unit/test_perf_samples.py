@@ -32,7 +32,6 @@ from ptanalyze_formats.perf_samples import (
     Periods,
     fields_of,
     import_perf_data,
-    import_perf_script,
     import_samples,
     pieces,
     print_samples,
@@ -141,7 +140,7 @@ LAYOUTS = {
 @pytest.mark.twin
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_common_layout_gives_the_same_sample(tmp_path, layout):
-    assert import_perf_script(io.BytesIO(b"# comment\n\n" + LAYOUTS[layout]), tmp_path / "t.ptt") == 1
+    assert import_samples(io.BytesIO(b"# comment\n\n" + LAYOUTS[layout]), tmp_path / "t.ptt").accesses == 1
     trace = read_trace(tmp_path / "t.ptt")
     assert trace.regions.tolist() == [0x7F1234567890 >> 21] and trace.threads["tid"].tolist() == [1234]
     assert trace.chunks["cpu"].tolist() == [3] and trace.facts["sampled"]
@@ -184,7 +183,7 @@ def test_threads_are_told_apart_stores_known_and_times_counted_from_the_first(tm
         b"1 [000] 11.1: mem-loads: 0\n"
         b"1 [000] 11.2: mem-loads: ffffffff81000000\n"
     )
-    assert import_perf_script(io.BytesIO(text), tmp_path / "t.ptt") == 3
+    assert import_samples(io.BytesIO(text), tmp_path / "t.ptt").accesses == 3
     trace = read_trace(tmp_path / "t.ptt")
     assert trace.chunks["time"].tolist() == [0, 7] and trace.chunks["accesses"].tolist() == [2, 1]
     assert [batch.write.tolist() for batch in trace.batches(100)] == [[False, True]]
@@ -200,7 +199,7 @@ def test_threads_are_told_apart_stores_known_and_times_counted_from_the_first(tm
 )  # fmt: skip
 def test_a_line_without_thread_time_or_address_is_named(tmp_path, line):
     with pytest.raises(CaptureError, match="line at byte 15"):
-        import_perf_script(io.BytesIO(b"1234 1.5: 1000\n" + line + b"\n"), tmp_path / "t.ptt")
+        import_samples(io.BytesIO(b"1234 1.5: 1000\n" + line + b"\n"), tmp_path / "t.ptt")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,7 +213,7 @@ def sampled_trace(tmp_path, events, pages=(1, 1, 2, 1, 1 << 20)):
         b"7 [000] %d.5:  %s:  %x\n" % (10 + k, events[k % len(events)], page << 12)
         for k, page in enumerate(pages)
     ]
-    import_perf_script(io.BytesIO(b"".join(lines)), tmp_path / "t.ptt")
+    import_samples(io.BytesIO(b"".join(lines)), tmp_path / "t.ptt")
     return read_trace(tmp_path / "t.ptt")
 
 
@@ -276,7 +275,7 @@ def test_perf_data_is_read_by_perf_as_its_text_is(faults, tmp_path):
     fields = ["-F", "tid,cpu,time,event,addr"]
     text = subprocess.run(["perf", "script", "-i", faults, *fields], capture_output=True, check=True).stdout
     (tmp_path / "text").write_bytes(text)
-    count = import_perf_script(tmp_path / "text", tmp_path / "b.ptt")
+    count = import_samples(tmp_path / "text", tmp_path / "b.ptt").accesses
     assert import_perf_data(faults, tmp_path / "a.ptt").accesses == count
     assert (tmp_path / "a.ptt").read_bytes() == (tmp_path / "b.ptt").read_bytes()
     assert recognise(faults) == "perf-data"

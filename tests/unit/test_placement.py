@@ -367,10 +367,6 @@ SLOW = 2  # of three nodes
 MATRIX = ((100.0, 200.0, 300.0), (200.0, 100.0, 250.0), (300.0, 250.0, 250.0))
 
 
-def tiered():
-    return msgspec.structs.replace(small_machine(3), memory_nodes=(SLOW,), latency=Latency(idle=MATRIX))
-
-
 def spread():
     """Six regions, tables on nodes 0, 1, 2 in turn; the data of each region on one node."""
     pages = [
@@ -382,7 +378,8 @@ def spread():
 
 
 def ask(policies, snapshot=None, machine=None):
-    setup = Setup.of(machine=machine or tiered(), costs="server-2020")
+    tiered = msgspec.structs.replace(small_machine(3), memory_nodes=(SLOW,), latency=Latency(idle=MATRIX))
+    setup = Setup.of(machine=machine or tiered, costs="server-2020")
     return replay_snapshot(snapshot or spread(), None, [(name, {}) for name in policies], setup)
 
 

@@ -66,7 +66,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
     if rate is None and use.used > lines.low and use.taken(lines.middle) > MOST_TAKEN:
         return _unknown("taken", ns=1e9 * use.price, share=use.taken(lines.middle))
-    nodes = walking(use, machine)
+    # nodes from which threads walk at a time: no more than CPUs were busy
+    nodes = int(np.clip(np.ceil(use.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
     reads, notes = use.reads(lines, nodes), described(use, lines, nodes, machine)
     exposed, walks = setup.costs.exposed, None
     if calibration is not None and counted is not None:
@@ -97,11 +98,6 @@ def _unknown(code: str, **numbers: float) -> Finding:
     return Finding(
         NO_RATE, str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers))
     )
-
-
-def walking(use: Footprint, machine: Machine) -> int:
-    """Nodes from which threads walk at a time: no more than CPUs were busy."""
-    return int(np.clip(np.ceil(use.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
 
 
 def reached(use: Footprint, lines: Interval) -> float:

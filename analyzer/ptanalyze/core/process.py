@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
@@ -64,6 +65,14 @@ ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN = 0.01  # seconds after which a callback will have returned
 
 
+def heeded() -> dict[int, Any]:
+    """{number: handler} of the signals of ASKED that are not ignored; {} but in the main thread, the only one
+    in which Python handles them."""
+    main = threading.current_thread() is threading.main_thread()
+    found = {int(number): signal.getsignal(number) for number in ASKED if main}
+    return {number: handler for number, handler in found.items() if handler != signal.SIG_IGN}
+
+
 @contextmanager
 def seen_signals() -> Iterator[list[int]]:
     """Numbers of the signals of ASKED that come within the block; handlers do as before.
@@ -72,11 +81,9 @@ def seen_signals() -> Iterator[list[int]]:
     """
     seen: list[int] = []
     unraisable = sys.unraisablehook
-    handlers = {number: signal.getsignal(number) for number in ASKED}
-    ours = threading.current_thread() is threading.main_thread()  # only there Python handles them
-    changed = {number: handler for number, handler in handlers.items() if ours and callable(handler)}
+    changed = {number: handler for number, handler in heeded().items() if callable(handler)}
     for number, handler in changed.items():
-        signal.signal(number, _noted(seen, handler))
+        signal.signal(number, partial(_noted, seen, handler))
     sys.unraisablehook = _sent_again(seen, unraisable)
     try:
         yield seen
@@ -100,12 +107,9 @@ def _sent_again(seen: list[int], otherwise: Callable[[Any], Any]) -> Callable[[A
     return lost
 
 
-def _noted(seen: list[int], handler: Callable[[int, FrameType | None], Any]) -> Callable[..., None]:
-    def noted(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        handler(number, frame)
-
-    return noted
+def _noted(seen: list[int], handler: Callable[..., Any], number: int, frame: FrameType | None) -> None:
+    seen.append(number)
+    handler(number, frame)
 
 
 # Variables of the environment that other packages read and would end with a traceback.

@@ -444,18 +444,14 @@ def read_events(
         events[name] = frames[name][at]
     for name in ("a", "b", "c", "d", "result", "kind"):
         events[name] = payload[name]
-    add_base(events, guest_base)
-    refuse_impossible(path, events)
-    return events, make_threads(frames, events)
-
-
-def add_base(events: np.ndarray, guest_base: int) -> None:
     if guest_base:
         moved = (events["kind"] >= Event.MMAP) & (events["kind"] <= Event.BRK)
         moved |= events["kind"] == Event.FIRST_TOUCH
         events["a"][moved & (events["a"] != 0)] += np.uint64(guest_base)
         placed = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
         events["result"][placed] += guest_base
+    refuse_impossible(path, events)
+    return events, make_threads(frames, events)
 
 
 def refuse_impossible(path: Path, events: np.ndarray) -> None:
@@ -504,18 +500,13 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
     index = read_index(path)
     if cache:
         with contextlib.suppress(OSError):  # made again next time
-            write_index(cache / INDEX, path, index)
+            arrays = {name: getattr(index, name) for name in Index._fields if name != "facts"}
+            with atomic_write(cache / INDEX) as file:
+                np.savez(file, identity=identity(path), facts=np.array(json.dumps(index.facts)), **arrays)
             indexes = sorted(cache.parent.glob("[0-9a-f]" * 32), key=lambda place: place.stat().st_mtime)
             for old in indexes[:-KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
     return trace_of(path, index, checked=True)
-
-
-def write_index(out: Path, path: Path, index: Index) -> None:
-    """Write the Index of the trace at `path` to the file `out`, in NumPy's .npz format."""
-    arrays = {name: getattr(index, name) for name in Index._fields if name != "facts"}
-    with atomic_write(out) as file:
-        np.savez(file, identity=identity(path), facts=np.array(json.dumps(index.facts)), **arrays)
 
 
 def identity(path: Path) -> np.ndarray:

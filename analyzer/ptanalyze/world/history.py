@@ -370,7 +370,8 @@ def history(
         _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots, regions, rows)
     after = pieces_of(done)
     last = after.start, after.end, after.owner.astype(np.int16)
-    exists, home = _existing(space, rows, valid), live.home_at(region.first)
+    exists = _existing(space, rows, valid)
+    home = next((move.after for move in reversed(live.moves) if move.event < region.first), live.home)
     return History(steps, shootdowns, rows, owner, vmas, valid, exists, last, home, live)
 
 

@@ -271,10 +271,6 @@ class LiveCpus:
         active = np.array([cpus.sum() > ACTIVE for cpus in self._past])
         self._broadcast = int(active.argmax()) if broadcast and active.any() else len(self._past)
 
-    def home_at(self, event: int) -> int:
-        """`home` just before an event."""
-        return next((move.after for move in reversed(self.moves) if move.event < event), self.home)
-
     def others(self, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(int32[n, nodes]: CPUs to interrupt, those with a live thread but for the event's own; bool[n]:
         whether it shoots down without interrupting anyone), when each event happens."""

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ...core.errors import PartialDataError, UsageError, as_root, meant
-from ...core.process import ASKED
+from ...core.process import heeded
 
 LONGEST = 4096  # bytes of a command line that are kept
 NOTED = 1000  # characters of it that a trace keeps
@@ -300,25 +300,29 @@ def forget_ended() -> None:
 
 
 @contextmanager
-def ends_once() -> Iterator[None]:
+def ends_once() -> Iterator[Callable[[], None]]:
     """A block of code in which the first of these signals is a KeyboardInterrupt, and others are nothing.
 
     The handler before is called for it: it knows the exit code. One that is ignored, as by nohup, stays so.
+    Yields a function after whose call all are nothing, to programs that are started then, too: what there is
+    is kept.
     """
+    before = heeded()
+
+    def ignore() -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+        ignore()
         if callable(handler := before[number]):
             handler(number, frame)
         raise KeyboardInterrupt
 
-    handlers = {int(number): signal.getsignal(number) for number in ASKED}
-    before = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
     for number in before:
         signal.signal(number, end)
     try:
-        yield
+        yield ignore
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

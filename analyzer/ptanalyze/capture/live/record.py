@@ -27,7 +27,7 @@ from ...world.mm_events import merged
 from ..check import Covered, program_maps
 from . import supervise
 from .locate import native
-from .process import NOTED, huge_pages
+from .process import NOTED, ends_once, huge_pages
 from .tracers import TRACERS, Options, find_program, tools
 
 # What must be there before a program is run and traced for hours: privileges, tools, disk space.
@@ -37,7 +37,7 @@ LEAST_FREE = 64 << 20  # bytes below which nothing is begun
 GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256 MiB took 1.2e8
 
 
-def rehearse(dumper: Path) -> None:
+def rehearse(dumper: Path, way_out: str = "run as root") -> None:
     """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
     with temporary_directory() as place:
         how = ["--quiet", "--retries", "0", "-o", f"{place}/tables"]
@@ -47,9 +47,7 @@ def rehearse(dumper: Path) -> None:
         return
     lines = done.stderr.strip().splitlines() or [f"ptdump ended with {done.returncode}"]
     why = lines[-1].removeprefix("ptdump: ").removesuffix("; run as root")
-    raise UsageError(
-        f"page tables cannot be read: {why}. Nothing was run; run as root, or trace alone: --no-dump"
-    )
+    raise UsageError(f"page tables cannot be read: {why}; {way_out}")
 
 
 def must_have_room(directory: Path) -> None:
@@ -171,9 +169,9 @@ def record(
     pairs = list(how.items())
     dumper = native("ptdump") if dump else None
     if dumper:
-        rehearse(dumper)
+        rehearse(dumper, "nothing was run; run as root, or trace alone: --no-dump")
     supervise.must_read(runs_as, [program, *tools(tracer)])
-    with new_capture(out) as directory:
+    with ends_once() as keep, new_capture(out) as directory:
         must_have_room(directory)
         recording = supervise.Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
         if measure:
@@ -201,7 +199,7 @@ def record(
             seen = recording, trace.parent, peak, watch, children, end_after
             run = supervise.Tracee(process, listener, dumper, directory, *seen)
             try:
-                supervise.supervise(run)
+                supervise.supervise(run, keep)
             finally:
                 supervise.end(process)
         recording.exit_status = process.returncode

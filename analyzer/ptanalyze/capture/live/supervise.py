@@ -418,6 +418,7 @@ def start(argv: list[str], user: pwd.struct_passwd | None = None) -> Process:
 
     def prepare() -> None:
         die()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ours to send, though our shell had it ignored
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_GO)
 
@@ -446,11 +447,12 @@ def end(process: Process) -> None:
         process.wait()
 
 
-def supervise(run: Tracee) -> None:
+def supervise(run: Tracee, keep: Callable[[], None]) -> None:
     """Wait for the process, and children that are followed, to end; read their page tables when their tracers
-    ask for it, those of the process also on Ctrl-C."""
+    ask for it, those of the process also on Ctrl-C. keep: of process.ends_once."""
     try:
         wait_or_serve(run)
+        keep()
     except KeyboardInterrupt:
         run.recording.interrupted = True
         if (not run.recording.snapshot or run.peak) and run.process.poll() is None:
@@ -465,8 +467,7 @@ def interrupt(run: Tracee) -> None:
         run.process.send_signal(number)
         if run.children:
             run.children.send(number, run.recording.user)
-        with contextlib.suppress(KeyboardInterrupt):
-            wait_or_serve(run, GRACE)
+        wait_or_serve(run, GRACE)
         if run.over():
             return
 
