@@ -400,6 +400,7 @@ def test_a_trace_is_watched_while_it_grows(known, tmp_path):
     [
         (["/no/such/program"], "no such program"),
         (["no-such-program-either"], "no such program"),
+        (["--no-such-option"], "no such option"),
         (["SCRIPT"], "a script; begin the command with its interpreter: /bin/sh "),
         (["TEXT"], "not an ELF"),
         (["ARM"], "ELF machine 183"),

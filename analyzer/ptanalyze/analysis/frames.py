@@ -77,7 +77,8 @@ def answers() -> type[DataFrame]:
 
         def __repr__(self) -> str:
             refused = [f"{name}: {why}" for name, why in self.attrs.get("refused", {}).items()]
-            return "\n".join([shown(self).to_string(), f"{len(self.columns)} columns: .columns", *refused])
+            about = f"machine {', '.join(self['machine'].unique())}; {len(self.columns)} columns: .columns"
+            return "\n".join([shown(self).to_string(), about, *refused])
 
     return Answers
 

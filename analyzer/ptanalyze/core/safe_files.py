@@ -158,11 +158,9 @@ def own_directory(directory: Path) -> bool:
 
 def user_cache() -> Path | None:
     """$XDG_CACHE_HOME/ptanalyze, by default ~/.cache/ptanalyze; None without a home."""
-    try:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return Path(root) / "ptanalyze"
+    with suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptanalyze"
+    return None
 
 
 # Directories that are being filled: under a name that cannot be guessed, locked while their process lives.

@@ -145,7 +145,7 @@ def find_program(command: Sequence[str]) -> str:
     name = command[0]
     path = shutil.which(name)
     if not path:
-        raise UsageError(f"{name}: no such program, or not executable")
+        raise UsageError(f"{name}: no such {'option' if name[:1] == '-' else 'program, or not executable'}")
     try:
         with open(path, "rb") as file:
             head = file.read(64)
