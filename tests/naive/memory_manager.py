@@ -534,9 +534,9 @@ def regions_with_passed(touched, events):
     """[address // REGION]: those of `touched`, in this order, then those that mremap moved them to."""
     known = list(touched)
     for event in events:
-        source, there = int(event["a"]), int(event["result"])
-        size = (min(int(event["b"]), int(event["c"])) + 4095) // 4096 * 4096
-        if event["kind"] != Event.MREMAP or there <= 0 or there == source or max(source, size) >= TOP:
+        source, old, there = (int(event[name]) for name in ("a", "b", "result"))
+        size = up(min(old, int(event["c"])))
+        if event["kind"] != Event.MREMAP or there <= 0 or there == source or max(source, old, size) >= TOP:
             continue
         for region in sorted(known):
             first, past = max(region * REGION, source), min((region + 1) * REGION, source + size)

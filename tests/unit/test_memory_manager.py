@@ -348,6 +348,7 @@ MOVE = st.tuples(START, SIZE, SIZE, RESULT)
 @pytest.mark.twin
 @given(touched=st.lists(st.integers(1, 8), max_size=4, unique=True), moves=st.lists(MOVE, max_size=8))
 @example(touched=[1], moves=[(REGION, (1 << 63) - 1, (1 << 63) - 1, REGION + PAGE)])
+@example(touched=[2], moves=[(REGION + PAGE, 1 << 63, REGION, REGION)])
 @example(touched=[1], moves=[(2 * REGION, PAGE, PAGE, 3 * REGION), (REGION, PAGE, PAGE, 2 * REGION)] * 2)
 def test_as_the_moves_say_one_after_the_other(touched, moves):
     calls = [(0, 0, Event.MREMAP, (a, b, c, 1), result) for a, b, c, result in moves]
