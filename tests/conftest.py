@@ -50,17 +50,8 @@ TOGETHER = {  # directories whose files go to one process
     "native": "native",  # they stop processes, and sample all CPUs
     "report": "report",  # they look at the same pages
 }
-LONGEST = (
-    "lab",
-    "native",
-    "report",
-    "docs",
-    "notebooks",
-    "cli",
-    "golden",
-    "fuzz",
-    "unit",
-)  # first those that wait
+# first those that wait
+LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "fuzz", "unit")
 LONG = (  # of unit
     "synth", "policy_files", "policies", "code_cache", "tlb", "plots_values", "whatif", "data_migration",
     "validate", "house",
@@ -115,7 +106,8 @@ def directory(item):
 
 
 def compiled_twin(item):
-    return not numba.DISABLE_JIT and item.get_closest_marker("twin") is not None
+    once = numba.DISABLE_JIT or item.get_closest_marker("compiled")
+    return not once and item.get_closest_marker("twin") is not None
 
 
 def pytest_xdist_make_scheduler(config, log):

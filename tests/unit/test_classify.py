@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_walker import every_touch_walks
 
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
@@ -17,25 +16,16 @@ from ptanalyze.analysis.leaf_classes import Classification, classify_pages, clas
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core.errors import UNKNOWN_NODE, UsageError
-from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.show.classify import jointly, sentence
 from ptanalyze.world.address_space import address_space
 from ptanalyze_synth.capture import synth
-from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces
+from replay_cases import every_touch_walks
+from strategies import FRAMES_PER_NODE, Page, build_snapshot, place, snapshots, traces, with_vmas
+
+pytestmark = pytest.mark.twin
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 NOWHERE = np.zeros(0, np.uint64)
-
-
-def with_vmas(snapshot, draw):
-    """VMAs cut at drawn pages near the snapshot's leaves, some the tracer's, with gaps between them."""
-    near = sorted({address + k * KIB4 for _, _, address, _ in leaves(snapshot.guest) for k in (0, 1, 3)})
-    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=6))), near[-1] + 64 * GIB]
-    rows = []
-    for start, end in pairwise(cuts):
-        if draw(st.integers(0, 4)):
-            rows.append((start, end, 3, False, draw(st.integers(0, 3)) == 0))
-    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=("x",) * len(rows))
 
 
 def as_counter(result):
@@ -47,7 +37,6 @@ def as_counter(result):
     return found
 
 
-@pytest.mark.twin
 @settings(max_examples=120, deadline=None)
 @given(st.data(), st.sampled_from(["vma", "all"]))
 def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data, by):
@@ -65,17 +54,13 @@ def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data,
     assert result.unresolved.get("guest leaf unmapped in the host", 0) == unmapped
 
 
-@pytest.mark.twin
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_walks_are_counted_by_the_socket_that_walked(data):
     snapshot = with_vmas(data.draw(snapshots()), data.draw)
     trace = data.draw(traces(snapshot))
-    space, placement, stream = (
-        address_space(snapshot, trace.regions),
-        place(trace, 3, 2),
-        every_touch_walks(trace),
-    )
+    space, placement = address_space(snapshot, trace.regions), place(trace, 3, 2)
+    stream = every_touch_walks(trace)
     where = {}
     for table, level, address, frame in leaves(snapshot.guest):
         where[level, address] = table, frame
@@ -91,9 +76,8 @@ def test_walks_are_counted_by_the_socket_that_walked(data):
             leaf = next((size for size in sizes if size in where), None)
             if leaf is None:
                 gone += 1
-                table = next(
-                    (t for t in range(len(snapshot.guest)) if is_leaf_table(snapshot.guest, t, address)), None
-                )
+                tables = range(len(snapshot.guest))
+                table = next((t for t in tables if is_leaf_table(snapshot.guest, t, address)), None)
                 if snapshot.native and table is not None:
                     expected[thread, thread % 3 % 2, int(snapshot.guest.node[table]), None] += 1
                 continue
@@ -105,9 +89,8 @@ def test_walks_are_counted_by_the_socket_that_walked(data):
                     unmapped += 1
                     continue
             expected[thread, thread % 3 % 2, int(snapshot.guest.node[table]), host] += 1
-    result = classify_walks(
-        space, stream, placement, trace, by="thread", batch=data.draw(st.sampled_from([1, 99]))
-    )
+    batch = data.draw(st.sampled_from([1, 99]))
+    result = classify_walks(space, stream, placement, trace, by="thread", batch=batch)
     got = Counter()
     for index in np.argwhere(result.counts):
         thread, socket, guest, host = map(int, index)
@@ -125,7 +108,6 @@ def is_leaf_table(tree, table, address):
     return tree.level[table] == 1 and int(tree.base[table]) == address >> 21 << 21
 
 
-@pytest.mark.twin
 def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_local_local():
     """16 leaf tables, one for each pair of nodes: LL 1, LR 3, RL 3, RR 9 of 16 for a thread on any socket."""
     pages = [Page(GIB + k * MIB2, (k << 9) + 8) for k in range(16)]
@@ -140,7 +122,6 @@ def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_loca
     assert set(result.unresolved.values()) == {0}
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("change", ["none", "absent", "hint", "outside"])
 @pytest.mark.parametrize("host", [0, 5 * 512], ids=["holes", "full"])
 def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_does(change, host):
@@ -161,6 +142,7 @@ def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_doe
     assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("threads", [1, 3])
 def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables_first(tmp_path, threads):
     capture = synth(tmp_path / "c", "64M", threads=threads, accesses=4000)
@@ -173,13 +155,11 @@ def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables
             remote += first.setdefault(region, node) != node
     found = remote_by_first_touch(scenario)
     assert found == pytest.approx(remote / len(stream), abs=1e-9) and (found > 0) == (threads > 1)
-    line = sentence(
-        Classification("walks", True, ("all",), (0, 1), (0,), np.full((1, 2, 2, 1), 4), {}), found
-    )
+    counts = np.full((1, 2, 2, 1), 4)
+    line = sentence(Classification("walks", True, ("all",), (0, 1), (0,), counts, {}), found)
     assert line.numbers["both"].code == "first-touch"
 
 
-@pytest.mark.twin
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data):
@@ -195,14 +175,12 @@ def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data):
     assert known + sum(result.unresolved.values()) + result.tracers == pages.total()
 
 
-@pytest.mark.twin
 def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
     pages = [(GIB + k * KIB4, k * 3) for k in range(512)]
     few, many = (classify_pages(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
     assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("pages", "local", "chance"),
     [
@@ -221,7 +199,6 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local,
 VA = 0x7F12_3456_7000
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("levels", "host_levels", "reads"), [(4, None, 4), (5, None, 5), (4, 4, 24), (5, 5, 35), (4, 5, 29)]
 )
@@ -233,7 +210,6 @@ def test_a_cold_walk_reads_every_level_of_both_dimensions(levels, host_levels, r
     assert (path.page_frame, path.page_bytes, path.stopped) == (77, 4096, "")
 
 
-@pytest.mark.twin
 def test_a_huge_page_ends_the_walk_one_level_early_at_the_frame_of_the_address():
     snapshot = build_snapshot([Page(VA & -(1 << 21), 512 * 9, 2)])
     path = explain(snapshot, VA)
@@ -242,7 +218,6 @@ def test_a_huge_page_ends_the_walk_one_level_early_at_the_frame_of_the_address()
     assert path.page_bytes == 2 << 20
 
 
-@pytest.mark.twin
 @given(guest=st.integers(1, 3), host=st.integers(1, 3))
 @settings(max_examples=9, deadline=None)
 def test_mixed_leaf_sizes_map_the_smaller_of_both(guest, host):
@@ -254,14 +229,12 @@ def test_mixed_leaf_sizes_map_the_smaller_of_both(guest, host):
     assert path.page_bytes == 1 << (3 + 9 * min(guest, host))
 
 
-@pytest.mark.twin
 def test_an_unmapped_address_says_at_which_level_it_stops():
     path = explain(build_snapshot([(VA, 77)]), VA + (1 << 12))
     assert path.page_frame is None
     assert path.stopped == "the PT entry at level 1 is not present"
 
 
-@pytest.mark.twin
 def test_a_guest_table_that_the_host_does_not_map_ends_the_walk():
     snapshot = build_snapshot([(VA, 77)], [])
     hollow = snapshot.host.entries.copy()
@@ -273,7 +246,6 @@ def test_a_guest_table_that_the_host_does_not_map_ends_the_walk():
     assert "ePT entry at level 1 is not present" in path.stopped
 
 
-@pytest.mark.twin
 def test_a_page_that_the_host_does_not_map_has_no_frame():
     snapshot = build_snapshot([(VA, 77)], [])
     leaf = int(np.flatnonzero((snapshot.host.level == 1) & (snapshot.host.base == 0))[0])
@@ -284,7 +256,6 @@ def test_a_page_that_the_host_does_not_map_has_no_frame():
     assert path.stopped == "the ePT entry at level 1 is not present"
 
 
-@pytest.mark.twin
 def test_a_guest_table_whose_frame_nobody_knows_ends_the_walk_before_the_host():
     snapshot = build_snapshot([(VA, 77)], [])
     snapshot.guest.frame[snapshot.guest.level == 3] = -1
@@ -293,7 +264,6 @@ def test_a_guest_table_whose_frame_nobody_knows_ends_the_walk_before_the_host():
     assert path.stopped == "the frame of the gPT table at level 3 is unknown"
 
 
-@pytest.mark.twin
 def test_each_step_knows_the_node_of_its_table_and_the_page_its_own():
     snapshot = build_snapshot([(VA, FRAMES_PER_NODE + 5)], table_nodes=(0, 1))
     path = explain(snapshot, VA)
@@ -301,7 +271,6 @@ def test_each_step_knows_the_node_of_its_table_and_the_page_its_own():
     assert path.page_node == 1
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("address", [-1, 1 << 48])
 def test_an_address_beyond_the_levels_is_refused(address):
     with pytest.raises(UsageError, match="outside what 4 levels map"):

@@ -23,7 +23,7 @@ from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.interval import margins, share_bounds
-from ptanalyze.core.snapshot import BATCHES, Heat, rates
+from ptanalyze.core.snapshot import BATCHES, rates
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import HEADER_DTYPE, costs, read_heat
 from ptanalyze.formats.record import seal
@@ -34,17 +34,17 @@ from ptanalyze_formats.redact import NO_TIME, redact
 from ptanalyze_host.heat import LENGTHS, leave_out
 from strategies import FRAMES_PER_NODE, PAGE, REGION, build_snapshot, small_machine, snapshots
 
+pytestmark = pytest.mark.twin
+
 # Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them.
 
 HEAP = 1 << 30
 NOWHERE = np.zeros(0, np.uint64)
 GIB = 1 << 30
-SOME_PAGES = st.tuples(st.integers(0, 2000), st.integers(1, 3)).map(
-    lambda at: (at[0] << 3 + 9 * at[1], at[1])
-)
-SAMPLES = st.lists(
-    st.tuples(st.sampled_from([1, 10, 100]), st.sets(SOME_PAGES, max_size=20)), min_size=1, max_size=30
-)
+AT = st.tuples(st.integers(0, 2000), st.integers(1, 3))
+SOME_PAGES = AT.map(lambda at: (at[0] << 3 + 9 * at[1], at[1]))
+SAMPLE = st.tuples(st.sampled_from([1, 10, 100]), st.sets(SOME_PAGES, max_size=20))
+SAMPLES = st.lists(SAMPLE, min_size=1, max_size=30)
 
 
 def found_in(path):
@@ -53,7 +53,6 @@ def found_in(path):
     return heat, {(address, level): seen for address, level, seen in rows}
 
 
-@pytest.mark.twin
 @settings(max_examples=30, deadline=None)
 @given(SAMPLES)
 def test_a_file_counts_the_samples_in_which_each_page_was_used(tmp_path_factory, samples):
@@ -67,7 +66,6 @@ def test_a_file_counts_the_samples_in_which_each_page_was_used(tmp_path_factory,
     assert heat.seen[:, 0].sum() == sum(map(len, first))
 
 
-@pytest.mark.twin
 def test_an_unfinished_sample_is_left_out(tmp_path):
     path = write_bits(tmp_path / "heat.bits", [(10, {(PAGE, 1)}), (10, {(PAGE, 1), (2 * PAGE, 1)})])
     path.write_bytes(path.read_bytes()[:-130])
@@ -76,7 +74,6 @@ def test_an_unfinished_sample_is_left_out(tmp_path):
     assert costs(path)["samples"] == 1
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(
     ("at", "value", "field"),
     [
@@ -104,7 +101,6 @@ def test_a_file_that_cannot_be_is_refused_by_its_field(tmp_path, at, value, fiel
         read_heat(path)
 
 
-@pytest.mark.twin
 def test_rates_of_walks_at_random_times_are_found_over_six_decades():
     seconds, samples = np.array([0.001, 0.01, 0.1, 1.0]), np.full(4, 200)
     true = 10.0 ** np.arange(-2, 4)
@@ -115,7 +111,6 @@ def test_rates_of_walks_at_random_times_are_found_over_six_decades():
     assert rates(np.zeros((1, 4), int), samples, seconds) == 0
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("rate", [1, 3, 10, 30, 100, 250])
 def test_walks_at_equal_intervals_count_a_fifth_more_at_most(rate):
     seconds, samples = np.array([1, 4, 17, 72, 300]) / 1e3, np.full(5, 20)
@@ -124,7 +119,6 @@ def test_walks_at_equal_intervals_count_a_fifth_more_at_most(rate):
     assert 1 < rates(seen, samples, seconds).mean() / rate < 1.22
 
 
-@pytest.mark.twin
 def test_readings_that_came_late_count_by_their_windows(tmp_path):
     random, calls = np.random.default_rng(5), count()
     rounds = [{HEAP + k * PAGE: at for k, at in enumerate(random.exponential(10, 512))} for _ in range(40)]
@@ -136,7 +130,6 @@ def test_readings_that_came_late_count_by_their_windows(tmp_path):
     assert heat.walks.mean() / heat.sampled_seconds == pytest.approx(100, rel=0.1)
 
 
-@pytest.mark.twin
 def test_one_length_alone_has_the_closed_form():
     found = rates(np.array([[5], [10]]), np.array([20]), np.array([0.5]))
     assert np.allclose(found, np.log(20.5 / (20.5 - np.array([5, 10]))) / 0.5)
@@ -144,7 +137,6 @@ def test_one_length_alone_has_the_closed_form():
     assert np.allclose(every, np.log(20.5 / 0.5) / 0.5)  # half a sample is taken to have missed it
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("lengths", [[0.03], [0.16, 0.17, 0.26, 1.2], [0.001, 0.01, 0.1, 1.0]])
 @pytest.mark.parametrize("rate", [0.3, 2.5, 10.0])
 def test_of_few_samples_rates_are_neither_too_high_nor_too_low_on_average(lengths, rate):
@@ -154,7 +146,6 @@ def test_of_few_samples_rates_are_neither_too_high_nor_too_low_on_average(length
     assert rates(patterns, samples, seconds) @ times / len(seen) == pytest.approx(rate, rel=0.06)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("rate, longer", [(4, (10, 40)), (40, (40,))])
 def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tmp_path, rate, longer):
     """The first of two areas used alike has windows longer by 60 ms, in samples of all lengths or of one.
@@ -184,14 +175,12 @@ def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tm
     assert rate == 40 or same[first].sum() > 2 * same[~first].sum()
 
 
-@pytest.mark.twin
 def test_a_page_seen_in_all_samples_is_known_as_saturated():
     heat = evenly({(HEAP, 1): 1, (HEAP + PAGE, 1): 0.5})
     assert heat.saturated.tolist() == [True, False]
     assert heat.walks[0] > heat.walks[1] >= 0.5 * 40
 
 
-@pytest.mark.twin
 @settings(max_examples=20, deadline=None)
 @given(snapshots(nodes=3), st.randoms(use_true_random=False))
 def test_locality_by_heat_is_that_of_each_leaf_entry_times_its_walks(snapshot, random):
@@ -226,26 +215,19 @@ def test_locality_by_heat_is_that_of_each_leaf_entry_times_its_walks(snapshot, r
 
 def phases(first, second):
     """Heat of a program that uses one half of its pages, then the other."""
-    both = sorted(first | second)
-    seen = np.zeros((len(both), BATCHES, 1), np.uint8)
-    for k, page in enumerate(both):
-        seen[k, : BATCHES // 2] = 2 * (page in first)
-        seen[k, BATCHES // 2 :] = 2 * (page in second)
-    return Heat(
-        np.array(both, np.uint64), np.ones(len(both), np.uint8), seen, np.full((BATCHES, 1), 4),
-        np.array([0.1]), np.zeros(1), np.zeros((len(both), 1)),
-    )  # fmt: skip
+    heat = evenly({(page, 1): 0.5 for page in first | second})
+    for seen, page in zip(heat.seen, heat.address.tolist(), strict=True):
+        seen[: BATCHES // 2] *= page in first
+        seen[BATCHES // 2 :] *= page in second
+    return heat
 
 
 def two_regions():
     """64 pages below a table on node 0, 64 below one on node 1."""
-    pages = [(HEAP + k * PAGE, k) for k in range(64)] + [
-        (HEAP + REGION + k * PAGE, 64 + k) for k in range(64)
-    ]
+    pages = [(at + k * PAGE, k) for at in (HEAP, HEAP + REGION) for k in range(64)]
     return build_snapshot(pages, nodes=2, table_nodes=[0, 0, 0, 0, 1])
 
 
-@pytest.mark.twin
 def test_phases_widen_the_interval_and_a_steady_program_has_none():
     snapshot = two_regions()
     low_half = {HEAP + k * PAGE for k in range(64)}
@@ -258,11 +240,9 @@ def test_phases_widen_the_interval_and_a_steady_program_has_none():
         assert width or np.allclose(table["share_low"], table["share_high"], atol=1e-3)
 
 
-@pytest.mark.twin
 def test_too_few_samples_leave_every_share_open(tmp_path):
-    few = read_heat(
-        write_bits(tmp_path / "heat.bits", [(10, {(HEAP, 1), (HEAP + REGION, 1)})] * (BATCHES - 1))
-    )
+    samples = [(10, {(HEAP, 1), (HEAP + REGION, 1)})] * (BATCHES - 1)
+    few = read_heat(write_bits(tmp_path / "heat.bits", samples))
     table = classify_heat(address_space(replace(two_regions(), heat=few), NOWHERE)).frame()
     assert np.allclose(table["share"], 0.5, atol=0.02)  # of two pages with a walk more or less
     assert (table["share_low"] == 0).all() and (table["share_high"] == 1).all()
@@ -270,7 +250,6 @@ def test_too_few_samples_leave_every_share_open(tmp_path):
     assert any(": 50 % of walks" in note for note in notes), "each table is local to one of two nodes"
 
 
-@pytest.mark.twin
 def test_what_cannot_be_remote_has_no_interval_and_as_many_pages_are_shown_as_are_promised(tmp_path):
     used = {(HEAP + k * PAGE, 1) for k in range(1200)}
     few = read_heat(write_bits(tmp_path / "heat.bits", [(10, used)] * 4))
@@ -289,7 +268,6 @@ def ask(snapshot, policies, **options):
     return replay_snapshot(snapshot, None, policies, setup)
 
 
-@pytest.mark.twin
 def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_they_were():
     whole = build_snapshot([(HEAP + k * PAGE, k) for k in range(512)], vmas=[(0, 1 << 47, "")])
     snapshot = replace(whole, heat=evenly({(HEAP, 1): 1.0}))
@@ -297,7 +275,6 @@ def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_th
         ask(snapshot, [("thp", {})])
 
 
-@pytest.mark.twin
 def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
     pages = {(HEAP, 1): 0.25, (HEAP + PAGE, 1): 1.0, (HEAP + REGION, 1): 0.5}
     snapshot = replace(two_regions(), heat=evenly(pages))
@@ -314,14 +291,12 @@ def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
     assert local.tolist() == [0, 0, 1]
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("weight", ["walks", "heat", "x"])
 def test_what_the_capture_lacks_is_refused(weight):
     with pytest.raises(UsageError, match=f"weight = {weight}"):
         weighed(two_regions(), None, weight)
 
 
-@pytest.mark.twin
 def test_pages_whose_bits_the_kernel_does_not_clear_are_left_out(tmp_path):
     pages = {(GIB, 2), (GIB + REGION, 2), (GIB + 2 * REGION, 1)}
     path = write_bits(tmp_path / "heat.bits", [(10, pages), (10, pages)])
@@ -339,7 +314,6 @@ def sealed(directory, samples):
     return open_capture(directory)
 
 
-@pytest.mark.twin
 def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_path):
     capture = sealed(tmp_path / "app", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
     said = describe(capture)["heat"]
@@ -355,7 +329,6 @@ def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_
         assert table["count"].max() == snapshot.heat.walks[0]
 
 
-@pytest.mark.twin
 def test_of_heat_only_finished_samples_are_copied(tmp_path):
     """A header of words, unused numbers and a sample without an end are whatever their writer put there."""
     (tmp_path / "own").mkdir()
@@ -372,7 +345,6 @@ def test_of_heat_only_finished_samples_are_copied(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
 
 
-@pytest.mark.twin
 def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
     file = write_bits(tmp_path / "heat.bits", [(1, {(REGION, 1)})])
     os.truncate(file, 1 << 40)
@@ -380,7 +352,6 @@ def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
         read_heat(file)
 
 
-@pytest.mark.twin
 def test_a_margin_is_that_of_independent_groups():
     """The jackknife's variance of a mean of n values is that of the values / n."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
@@ -389,7 +360,6 @@ def test_a_margin_is_that_of_independent_groups():
     assert float(margins(left_out)) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.twin
 def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():
     values = np.random.default_rng(2).uniform(0.4, 0.6, 10)
     left_out = (values.sum() - values) / 9
@@ -426,6 +396,7 @@ def family(tmp_path):
     return place
 
 
+@pytest.mark.compiled
 def test_what_was_sampled_for_less_counts_as_much(family):
     own = open_capture(family).snapshot.heat.walks
     assert open_capture(family / "pid-8").snapshot.heat.walks.tolist() == pytest.approx(own / 4, abs=1)
@@ -434,6 +405,7 @@ def test_what_was_sampled_for_less_counts_as_much(family):
     assert walks["7 p7"] == own.sum() == pytest.approx(walks["8 p8"], abs=2) and len(walks) == 2
 
 
+@pytest.mark.compiled
 def test_all_is_the_sum_with_an_interval_of_its_own(family):
     by, whole = (classify(family, weight="heat", by=how) for how in ("process", "all"))
     assert by.groupby(["socket", "class"])["count"].sum().tolist() == (
@@ -444,6 +416,7 @@ def test_all_is_the_sum_with_an_interval_of_its_own(family):
     assert set(whole["group"]) == {"all"}
 
 
+@pytest.mark.compiled
 def test_samples_leave_a_share_open_only_where_it_depends_on_them(family):
     """Each table is local to one of the nodes, which walk alike; not so if one of them has no CPUs."""
     heat_of(family / "pid-8", 4)

@@ -22,16 +22,10 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations, undoing
 from ptanalyze.world.scaling import Growth, fold
-from ptanalyze.world.tlb_filter import (
-    FLUSH_CEILING,
-    TlbFilter,
-    far_tlb,
-    is_common,
-    joined_pages,
-    missed_trace,
-    near_tlb,
-)
+from ptanalyze.world.tlb_filter import TlbFilter, far_tlb, is_common, joined_pages, missed_trace, near_tlb
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
+
+pytestmark = pytest.mark.twin
 
 # The filter around the kernels: threads, batches, the stream in a file.
 
@@ -53,33 +47,19 @@ def case():
 
 
 def same(a, b):
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("page", "write", "offset", "hits")
-    )
+    columns = ("page", "write", "offset", "hits")
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in columns)
 
 
-@pytest.mark.twin
-def test_an_empty_trace_gives_an_empty_stream():
-    trace = build_trace([])
-    space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
-    stream = filter_trace(trace, space, place(trace, 2, 2), TLB)
-    assert len(stream) == 0 and stream.offset.tolist() == [0] and stream.hits.tolist() == [[0] * 3] * 2
-
-
-@pytest.mark.twin
 def test_threads_share_the_decoding_of_a_file_and_what_is_run_again_is_the_same(case, tmp_path):
-    write_trace(tmp_path / "trace.ptt", case[0])
-    filters = [
-        TlbFilter(
-            trace_of(tmp_path / "trace.ptt", read_index(tmp_path / "trace.ptt")), *case[1:], TLB, n, batch=b
-        )
-        for n, b in ((1, 10**6), (1, 30), (2, 30), (5, 30))
-    ]
+    path = tmp_path / "trace.ptt"
+    write_trace(path, case[0])
+    hows = ((1, 10**6), (1, 30), (2, 30), (5, 30))
+    filters = [TlbFilter(trace_of(path, read_index(path)), *case[1:], TLB, n, batch=b) for n, b in hows]
     expect, again = filters[0].first(), filters[0].again(17)
     assert all(same(expect, other.first()) and same(again, other.again(17)) for other in filters[1:])
 
 
-@pytest.mark.twin
 def test_of_a_trace_that_is_run_again_only_what_is_run_is_decoded(case):
     twice, decoded = TlbFilter(*case, TLB, batch=1), []
     twice.first()
@@ -95,7 +75,6 @@ def test_of_a_trace_that_is_run_again_only_what_is_run_is_decoded(case):
     assert decoded == [slice(17, 18)]
 
 
-@pytest.mark.twin
 def test_a_further_run_is_filtered_until_tlbs_hold_what_they_held_in_the_first(case):
     pieces, whole, decoded = TlbFilter(*case, TLB, batch=1), TlbFilter(*case, TLB, batch=10**6), []
     assert same(pieces.first(), whole.first())
@@ -105,7 +84,6 @@ def test_a_further_run_is_filtered_until_tlbs_hold_what_they_held_in_the_first(c
     assert 0 < len(decoded) < 2 * len(case[0].chunks)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case, threads):
     trace, space, placement = case
@@ -123,7 +101,6 @@ def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case
         filter_trace(replace(trace, batches=batches), space, placement, TLB, threads=threads, batch=1)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, monkeypatch, threads):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -139,7 +116,6 @@ def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.twin
 def test_a_page_outside_the_regions_of_the_trace_is_refused(case):
     trace, space, placement = case
     page = np.array([len(trace.regions) << 9], np.uint32)
@@ -149,7 +125,6 @@ def test_a_page_outside_the_regions_of_the_trace_is_refused(case):
         filter_trace(wild, space, placement, TLB)
 
 
-@pytest.mark.twin
 def test_a_memory_mapped_stream_feeds_the_cache_pass():
     trace = build_trace([(k % 2, [GIB + KIB4 * (k + 8 * n) for n in range(700)]) for k in range(8)])
     space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 2)
@@ -160,7 +135,6 @@ def test_a_memory_mapped_stream_feeds_the_cache_pass():
     assert all((r.read & np.uint64(1 << 8)).all() for r in reads)  # every walk reads its leaf entry
 
 
-@pytest.mark.twin
 def test_a_second_run_begins_without_what_was_unmapped_after_a_cpu_s_last_chunk():
     trace = build_trace([(0, [GIB]), (1, [GIB])], [(1, 1, Event.MUNMAP, (GIB, KIB4), 0)])
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
@@ -169,12 +143,17 @@ def test_a_second_run_begins_without_what_was_unmapped_after_a_cpu_s_last_chunk(
 
 
 # The levels of the TLB one after the other, and memory that does not grow folded behind the first.
-TLBS = [
+COMMON = [
     small_tlb((8, 4), (12, 3)),
     small_tlb((4, 4), (8, 2), l2_1g=(3, 3), l2_holds=("4k",)),
     small_tlb((16, 4), (16, 16), l2_holds=("4k", "2m", "1g")),
+    small_tlb((6, 6), (10, 5)),
+]
+OTHER = [
+    small_tlb((12, 2), (12, 3)),
     small_tlb((6, 2), (9, 3), (3, 1), l2_1g=(2, 1)),
     small_tlb((12, 4), (10, 2), l2_holds=("2m",)),
+    small_tlb((3, 3), (20, 20), l2_holds=("4k", "2m", "1g")),
     small_tlb((17, 17), (16, 2)),
 ]
 
@@ -190,8 +169,7 @@ def columns(stream):
     return [np.asarray(getattr(stream, name)).tolist() for name in ("page", "write", "offset", "hits")]
 
 
-@pytest.mark.twin
-@pytest.mark.parametrize("tlb", TLBS)
+@pytest.mark.parametrize("tlb", [*COMMON, *OTHER])
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_two_levels_one_after_the_other_walk_as_both_at_once(tlb, data):
@@ -208,7 +186,6 @@ def test_two_levels_one_after_the_other_walk_as_both_at_once(tlb, data):
 PAGES = st.lists(st.integers(0, 5 * 512 - 1), min_size=1, max_size=60)
 
 
-@pytest.mark.twin
 @settings(max_examples=60, deadline=None)
 @given(PAGES, st.integers(0, 2000), st.integers(1, 600), st.sampled_from([1.5, 4, 16, 64]))
 def test_pages_are_folded_as_a_dictionary_folds_them(pages, first, count, factor):
@@ -225,7 +202,6 @@ def test_pages_are_folded_as_a_dictionary_folds_them(pages, first, count, factor
     assert real.tolist() == [of.get(page, page) for page in pages]
 
 
-@pytest.mark.twin
 def test_folded_memory_takes_its_share_of_a_smaller_tlb_and_each_page_walks_when_it_is_new():
     """Eight lines that fit a second level of 64 entries, used over and over: of a run four times as large
     they fit one of 16, if they are folded onto two."""
@@ -244,7 +220,6 @@ def test_folded_memory_takes_its_share_of_a_smaller_tlb_and_each_page_walks_when
     assert len(thin.again(0)) == 5 * 64 and len(whole.again(0)) == 0
 
 
-@pytest.mark.twin
 def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
     own = [GIB + KIB4 * page for page in range(16)]
     unmapped = [(1, 0, Event.MUNMAP, (own[8], KIB4), 0)]
@@ -256,7 +231,6 @@ def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
     assert np.diff(split(*where, small, folded=folded).first().offset).tolist() == [16, 1]
 
 
-@pytest.mark.twin
 def test_a_further_run_that_finds_a_folded_page_unmapped_walks_once_more_for_it_and_what_stands_for_it():
     own = [GIB + KIB4 * page for page in range(16)]
     mapped = [(0, 0, Event.MMAP, (0, KIB4, 3, 0x22), own[8])]
@@ -274,10 +248,10 @@ def test_a_further_run_that_finds_a_folded_page_unmapped_walks_once_more_for_it_
     assert [rerun[n].again(0, undone[:n]).page.tolist() for n in rerun] == [[], [0, 8]]
 
 
-UNMAPPED = st.lists(st.tuples(st.integers(0, 4 * 512 - 1), st.integers(1, FLUSH_CEILING)), max_size=3)
+PAGES_UNMAPPED = st.integers(1, tlb_filter.FLUSH_CEILING)
+UNMAPPED = st.lists(st.tuples(st.integers(0, 4 * 512 - 1), PAGES_UNMAPPED), max_size=3)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("joins", "at_once"), [(1, 1 << 11), (1, 1), (4, 1), (16, 1 << 11)])
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 4 * 512 - 1), min_size=1, max_size=60, unique=True), UNMAPPED)
@@ -300,7 +274,6 @@ def test_what_a_further_run_finds_unmapped_is_as_if_shot_down(joins, at_once, pa
     assert same(*streams)
 
 
-@pytest.mark.twin
 def test_caches_see_folded_lines_and_walks_keep_their_tables():
     """Pages of two leaf tables that are folded onto the first line: its table alone is read from DRAM."""
     own = [GIB, GIB + 512 * KIB4, GIB + 8 * KIB4]
@@ -325,19 +298,6 @@ def test_caches_see_folded_lines_and_walks_keep_their_tables():
 # Both TLB kernels, behind the filter, against the naive TLB.
 
 MIB2 = 1 << 21
-COMMON = [
-    small_tlb((8, 4), (12, 3)),
-    small_tlb((4, 4), (8, 2), l2_1g=(3, 3), l2_holds=("4k",)),
-    small_tlb((16, 4), (16, 16), l2_holds=("4k", "2m", "1g")),
-    small_tlb((6, 6), (10, 5)),
-]
-OTHER = [
-    small_tlb((12, 2), (12, 3)),
-    small_tlb((6, 2), (9, 3), (3, 1), l2_1g=(2, 1)),
-    small_tlb((12, 4), (10, 2), l2_holds=("2m",)),
-    small_tlb((3, 3), (20, 20), l2_holds=("4k", "2m", "1g")),
-    small_tlb((17, 17), (16, 2)),
-]
 
 
 def naive_filter(trace, space, placement, tlb):
@@ -377,7 +337,6 @@ def agrees_with_naive(snapshot, trace, tlb, **options):
     return stream
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("tlb", [*COMMON, *OTHER])
 @settings(max_examples=25, deadline=None)
 @given(st.data())
@@ -394,7 +353,6 @@ RUNS = st.lists(  # (first page, first frame, pages): where runs begin decides w
 )
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])
 @pytest.mark.parametrize("joins", [4, 16])
 @settings(max_examples=15, deadline=None)
@@ -408,9 +366,8 @@ def test_pages_of_frames_in_a_row_share_an_entry_as_the_naive_tlb_has_them(tlb, 
     behind = data.draw(st.none() | st.lists(st.integers(0, 8), min_size=1, max_size=3))  # shifts of 8 pages
     host = behind and [(frame * KIB4, frame + behind[frame // 8 % len(behind)]) for frame in pages.values()]
     encoding = data.draw(st.sampled_from(["ept", "kvm"]))
-    snapshot = build_snapshot(
-        [(page * KIB4, frame) for page, frame in pages.items()], host, host_encoding=encoding
-    )
+    mapped = [(page * KIB4, frame) for page, frame in pages.items()]
+    snapshot = build_snapshot(mapped, host, host_encoding=encoding)
     touched = [page * KIB4 for page in sorted(pages)] + [GIB + 400 * KIB4]
     touch = st.tuples(st.sampled_from(touched), st.booleans())
     chunks = data.draw(st.lists(st.tuples(st.integers(0, 2), st.lists(touch, max_size=40)), max_size=5))
@@ -420,6 +377,7 @@ def test_pages_of_frames_in_a_row_share_an_entry_as_the_naive_tlb_has_them(tlb, 
     agrees_with_naive(snapshot, trace, changed(tlb, joins=joins), batch=7, threads=threads)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("joins", "frames", "entries"), [
     (1, 1, 64), (4, 1, 16), (16, 1, 4), (4, 2, 64), (16, 2, 64),
 ])  # fmt: skip
@@ -434,6 +392,7 @@ def test_memory_of_frames_in_a_row_takes_a_quarter_of_the_entries(joins, frames,
         assert len(TlbFilter(trace, space, placement, tlb).first().page) == rounds * entries
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("host", "bits"), [
     (None, []), ("kvm", [(5, 2), (9, 2), (1, 1)]),
     ("ept", [(8, 2), (9, 2), (11, 2), (1, 1), (3, 1), (57, 1)]),
@@ -471,13 +430,11 @@ def sweep(pages, rounds=3, start=GIB):
     return [(0, [start + KIB4 * k for k in range(pages)] * rounds)]
 
 
-@pytest.mark.twin
 def test_the_common_shape_is_recognised():
     assert all(is_common(tlb) for tlb in COMMON) and not any(is_common(tlb) for tlb in OTHER)
     assert not is_common(small_tlb((8, 4), (1024 * 4, 4)))
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])
 @pytest.mark.parametrize(("pages", "walks"), [(1, 3), (33, 3), (34, 4)])
 def test_a_shootdown_of_up_to_33_pages_spares_the_others_and_a_longer_one_flushes(tlb, pages, walks):
@@ -488,19 +445,15 @@ def test_a_shootdown_of_up_to_33_pages_spares_the_others_and_a_longer_one_flushe
 
 # What is left out of a trace changes no TLB, no walk and no count; a TLB that it would change is refused.
 
-GB = 1 << 30
 
-
-@pytest.mark.twin
 @pytest.mark.parametrize("leaf", [1, 2])
 @pytest.mark.parametrize("kind", [Event.MUNMAP, Event.MPROTECT])
 def test_walks_after_shootdowns_and_on_a_shared_cpu_are_the_same(kind, leaf, tmp_path):
     """Threads on shared CPUs take turns; after each, pages they just used are unmapped or protected."""
     rng = np.random.default_rng(leaf)
-    snapshot = build_snapshot([(GB, 2048), (4 * GB, 8, 2)] if leaf == 2 else [(GB, 2048), (4 * GB, 4096)])
-    pages = [GB + KIB4 * k for k in range(12)] + [
-        4 * GB + MIB2 // (512 if leaf == 1 else 1) * k for k in range(8)
-    ]
+    snapshot = build_snapshot([(GIB, 2048), (4 * GIB, 8, 2)] if leaf == 2 else [(GIB, 2048), (4 * GIB, 4096)])
+    step = MIB2 // (512 if leaf == 1 else 1)
+    pages = [GIB + KIB4 * k for k in range(12)] + [4 * GIB + step * k for k in range(8)]
     turns = [
         (int(rng.integers(0, 6)), [pages[k] for k in rng.zipf(1.4, 150) % len(pages)]) for _ in range(60)
     ]
@@ -521,12 +474,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_tlb_that_the_trace_was_not_stripped_for_is_refused_in_one_line(why, tmp_path):
     tlb, size, field = REFUSED[why]
-    snapshot = build_snapshot([(4 * GB, 1 << 18 if size == 3 else 512, size)])
-    trace = build_trace([(0, [4 * GB, 4 * GB + KIB4] * 9)])
+    snapshot = build_snapshot([(4 * GIB, 1 << 18 if size == 3 else 512, size)])
+    trace = build_trace([(0, [4 * GIB, 4 * GIB + KIB4] * 9)])
     short = stripped(trace, tmp_path / "trace.ptt")
     space, placement = address_space(snapshot, trace.regions), place(trace, 1, 1)
     with pytest.raises(UsageError, match=f"^tlb.{field} = [^\n]*--strip off[^\n]*$"):
@@ -534,11 +486,10 @@ def test_a_tlb_that_the_trace_was_not_stripped_for_is_refused_in_one_line(why, t
     assert len(TlbFilter(trace, space, placement, tlb).first())
 
 
-@pytest.mark.twin
 def test_an_array_for_pages_that_the_trace_lacks_may_have_any_shape(tmp_path):
-    trace = build_trace([(0, [GB, GB + KIB4] * 9)])
+    trace = build_trace([(0, [GIB, GIB + KIB4] * 9)])
     short = stripped(trace, tmp_path / "trace.ptt")
-    space = address_space(build_snapshot([(GB, 9)]), trace.regions)
+    space = address_space(build_snapshot([(GIB, 9)]), trace.regions)
     assert len(TlbFilter(short, space, place(trace, 1, 1), small_tlb((64, 4), (16, 4), (3, 1))).first()) == 2
 
 
@@ -553,13 +504,13 @@ def long_case():
     pages = np.where(rng.random(16_000) < 0.2, 4 * GIB + MIB2 * rng.integers(0, 90, 16_000), small).tolist()
     run = [(page, page % 3 == 0, 1) for page in pages]
     events = [(2, 0, Event.MUNMAP, (pages[0], KIB4), 0), (3, 0, Event.MUNMAP, (GIB, 99 * KIB4), 0)]
-    trace = build_trace(
-        [(0, run[:9000]), (0, run[9000:13000]), (1, run[13000:15000]), (0, run[15000:])], events
-    )
+    chunks = [(0, run[:9000]), (0, run[9000:13000]), (1, run[13000:15000]), (0, run[15000:])]
+    trace = build_trace(chunks, events)
     mapped = [(GIB, 5), *((4 * GIB + k * MIB2, 512 * (k + 1), 2) for k in range(90))]
     return trace, address_space(build_snapshot(mapped), trace.regions), place(trace, 1, 1)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", [path.stem for path in bundled("models").glob("machines/*.toml")])
 def test_either_kernel_gives_the_same_walks_on_every_machine(long_case, name, monkeypatch):
     tlb = load_machine(name).tlb
@@ -572,6 +523,7 @@ def test_either_kernel_gives_the_same_walks_on_every_machine(long_case, name, mo
 # What is left out of the bundled captures changes no walk under any machine that comes with the package.
 
 
+@pytest.mark.compiled
 def test_walks_of_the_one_bundled_sample_that_is_not_stripped_are_the_same_under_every_machine(tmp_path):
     capture = open_capture("sysbench-memory")
     same_walks(capture.trace, capture.snapshot, tmp_path / "trace.ptt")

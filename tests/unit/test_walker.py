@@ -11,23 +11,18 @@ from hypothesis import strategies as st
 import strategies
 from naive.walker import SetAssoc, Sliced, Walker, caches_missed
 from ptanalyze.core.machine import Cache
-from ptanalyze.core.trace import Event, WalkStream
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import NATIVE, NESTED, cache_pass, ways_of_tables
 from ptanalyze.world.mm_events import invalidations
+from replay_cases import every_touch_walks
+
+pytestmark = pytest.mark.twin
 
 GIB, KIB4 = 1 << 30, 1 << 12
 LLC_LINES = st.sampled_from([12, 40, 100])  # in 1, 2 and 6 sets
 SHARES = st.sampled_from([None, (0.5, 1.0), (0.2, 0.7), (0.125, 0.5)])
-
-
-def every_touch_walks(trace):
-    touches = [t for t in trace.batches(1)]
-    page = np.concatenate([t.page for t in touches]) if touches else np.zeros(0, np.uint32)
-    write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
-    offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])]).astype(np.int64)
-    return WalkStream(page, write, offset, np.zeros((1, 3), np.int64))
 
 
 def passes(snapshot, trace, machine=None, cpus=2, **options):
@@ -43,7 +38,6 @@ def bits(mask):
     return {bit for bit in range(64) if int(np.asarray(mask).item()) >> bit & 1}
 
 
-@pytest.mark.twin
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_walk_reads_what_the_naive_walker_reads(data):
@@ -56,28 +50,21 @@ def test_every_walk_reads_what_the_naive_walker_reads(data):
     assert_as_naive(snapshot, trace, machine, batch, threads)
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("host", "threads"), [(None, 1), (None, 3), ([], 1), ([], 2), ([], 3)])
-def test_walks_of_several_pieces_with_flushes_between_them_read_what_the_naive_walker_reads(
-    host, threads, monkeypatch
-):
+def test_walks_of_several_pieces_with_flushes_between_read_what_the_twin_reads(host, threads, monkeypatch):
     monkeypatch.setattr(walker, "PIECE", 150)
     rng, mapped = np.random.default_rng(4), [(GIB * (k + 1), 5 + k) for k in range(6)]
     touched = GIB * rng.integers(1, 7, (4, 700)) + KIB4 * rng.integers(0, 512, (4, 700))
     events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in (1, 3)]
-    trace = strategies.build_trace(
-        [(k % 2, addresses) for k, addresses in enumerate(touched.tolist())], events
-    )
+    turns = [(k % 2, addresses) for k, addresses in enumerate(touched.tolist())]
+    trace = strategies.build_trace(turns, events)
     assert_as_naive(strategies.build_snapshot(mapped, host), trace, strategies.small_machine(), 1000, threads)
 
 
 def assert_as_naive(snapshot, trace, machine, batch, threads=1):
     space, batches = passes(snapshot, trace, machine, batch=batch, threads=threads)
-    ids = {}
-    for k in [
-        *range(space.guest_tables),
-        *range(space.guest_tables + space.host_tables, len(space.tables.level)),
-    ]:
+    ids, past_host = {}, space.guest_tables + space.host_tables
+    for k in [*range(space.guest_tables), *range(past_host, len(space.tables.level))]:
         ids[int(space.tables.level[k]), int(space.tables.base[k])] = k
     placement = strategies.place(trace, 2, 2)
     naive = Walker(snapshot, ids, machine, placement.cpu_node.tolist())
@@ -98,9 +85,8 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
             assert (got[0], got[1]) == (cpu, page)
             assert (got[3], got[4], got[5:7]) == (leaf, slot, list(host))
             planes, every = got[8].tolist(), range(48)
-            assert [caches_missed(planes, bit) for bit in every] == [
-                sum(bit in one for one in missed) for bit in every
-            ]
+            read_by = [sum(bit in one for one in missed) for bit in every]
+            assert [caches_missed(planes, bit) for bit in every] == read_by
             assert bits(got[7]) == read
     assert next(walks, None) is None
 
@@ -110,14 +96,12 @@ def cold(snapshot, address):
     return bits(reads.read[0])
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("levels", "reads"), [(4, 4), (5, 5)])
 def test_a_cold_native_walk_reads_one_entry_a_level(levels, reads):
     got = cold(strategies.build_snapshot([(GIB, 5)], levels=levels), GIB)
     assert got == {8 * g for g in range(1, reads + 1)}
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("guest", "host", "reads"), [(4, 4, 24), (5, 5, 35), (4, 5, 29), (5, 4, 29)])
 def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest, host, reads):
     """Frames lie 512 GiB apart, so that no nested walk leaves an entry that helps the next."""
@@ -131,19 +115,15 @@ def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest,
     trace = strategies.build_trace([(0, [GIB])])
     _, ((_, got),) = passes(snapshot, trace, msgspec.structs.replace(machine, walk_caches=caches))
     host_bits = {8 * g + h for g in range(guest + 1) for h in range(1, host + 1)}
-    assert (
-        bits(got.read[0]) == host_bits | {8 * g for g in range(1, guest + 1)}
-        and len(bits(got.read[0])) == reads
-    )
+    assert bits(got.read[0]) == host_bits | {8 * g for g in range(1, guest + 1)}
+    assert len(bits(got.read[0])) == reads
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize(("level", "reads"), [(1, 4), (2, 3), (3, 2)])
 def test_a_huge_leaf_ends_a_walk_early(level, reads):
     assert len(cold(strategies.build_snapshot([(GIB, 1 << 18, level)]), GIB + KIB4)) == reads
 
 
-@pytest.mark.twin
 def hit_rate(ways, directories, fresh, walks=12_000):
     """Share of reads of page directories, 256 lines each and at random, that hit 64 sets; fresh: lines per
     walk that are read once."""
@@ -157,7 +137,6 @@ def hit_rate(ways, directories, fresh, walks=12_000):
     return hits / (directories * (walks - walks // 4))
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("data", [1, 2, 4, 8])
 @pytest.mark.parametrize(("tables", "directories", "leaves"), [(NATIVE, 1, 1), (NESTED, 3, 2)])
 def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, tables, directories, leaves):
@@ -169,7 +148,6 @@ def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, 
     )
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("sets", [4096, 9152])
 @pytest.mark.parametrize("stride", [1, 64, 512, 4096, 9152, 64 * 143])
 def test_an_llc_shares_out_lines_at_any_stride_to_its_sets(sets, stride):
@@ -178,6 +156,7 @@ def test_an_llc_shares_out_lines_at_any_stride_to_its_sets(sets, stride):
     assert len(each) == sets and each.var() / each.mean() < (0.2 if stride == 1 else 1.5)
 
 
+@pytest.mark.compiled
 def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_file():
     l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
     for unknown in ([[0, 0, 100]], [[0, 0, 0]], np.zeros((0, 3))):
@@ -187,6 +166,7 @@ def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_fil
     assert ways_of_tables(l2, np.array([[1, 10**6, 1]]), NATIVE) == 1, "a set holds something"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("host", "ways"), [(None, 5), ([], 8)])  # of 16: 2 of 7 lines, 5 of 10
 def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
     rng, mapped = np.random.default_rng(5), [(GIB * k, 5 + k) for k in range(1, 60)]
@@ -204,6 +184,7 @@ def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
     assert (first.missed == second.missed).all() and 0 < missed < np.bitwise_count(first.read).sum()
 
 
+@pytest.mark.compiled
 def test_a_batch_never_splits_a_chunk():
     trace = strategies.build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
     _, batches = passes(strategies.build_snapshot([(GIB, 5)]), trace, batch=3)

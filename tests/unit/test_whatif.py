@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from captures import evenly
 from naive import classify as naive
 from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.frames import whatif_frame
@@ -19,7 +20,6 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import CACHED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import Moves
-from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.result import COLUMNS, UPDATES, owned
 from ptanalyze.cost.throughput import WINDOW_COLUMNS
@@ -30,6 +30,8 @@ from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth
 from replay_cases import HEAP, answered, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
+
+pytestmark = pytest.mark.twin
 
 PAGES = [HEAP + k * PAGE for k in range(40)]
 
@@ -46,27 +48,23 @@ def ask(snapshot, trace, policies, machine=None, **options):
     return answered(snapshot, policies, trace, machine=machine or small_machine(2), **options)
 
 
-@pytest.mark.twin
 def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
     found = ask(*process(2), [("hydra", {}), ("mitosis", {})])
     assert [r.policy for r in found] == ["linux", "hydra", "mitosis"]
     assert found[0].speedup.low == found[0].speedup.high == 1
 
 
-@pytest.mark.twin
 def test_the_baseline_is_first_touch_for_a_capture_of_one_node_and_says_why():
     found = ask(*process(1), [("hydra", {}), ("linux", {})])
     assert [r.policy for r in found] == ["first-touch", "hydra", "linux"]
     assert any("recorded on one node" in note for note in found[0].notes)
 
 
-@pytest.mark.twin
 def test_a_policy_that_is_the_baseline_is_not_run_twice():
     found = ask(*process(2), [("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 9})], baseline="hydra")
     assert [(r.policy, r.params["prefetch"]) for r in found] == [("hydra", 0), ("hydra", 9)]
 
 
-@pytest.mark.twin
 def test_rows_are_flat_and_results_survive_json():
     found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
     table = whatif_frame(found)
@@ -79,7 +77,6 @@ def test_rows_are_flat_and_results_survive_json():
         assert np.array(again["reads_by_bit_reader_server_from"]).sum() == result.reads.sum()
 
 
-@pytest.mark.twin
 @settings(max_examples=10, deadline=None)
 @given(cases())
 def test_results_do_not_depend_on_threads(case):
@@ -97,7 +94,6 @@ def test_results_do_not_depend_on_threads(case):
     assert [r.to_json() for r in one] == [r.to_json() for r in two]
 
 
-@pytest.mark.twin
 def test_a_new_column_is_in_json_frame_and_full_table_from_its_one_place(monkeypatch):
     column = Column("walks_twice", "", lambda c: 2 * c.walks, UPDATES, "twice", unit="walks")
     for module in (cost.result, analysis.frames, show.whatif):
@@ -110,20 +106,17 @@ def test_a_new_column_is_in_json_frame_and_full_table_from_its_one_place(monkeyp
     assert list(shown.values())[1:] == [f"{2 * r.walks:,}" for r in found]
 
 
-@pytest.mark.twin
 def test_columns_have_one_name_each():
     for columns in (COLUMNS, WINDOW_COLUMNS):
         keys = [one.key for one in columns]
         assert len({*keys}) == len(keys)
 
 
-@pytest.mark.twin
 def test_a_name_that_is_no_option_is_refused():
     with pytest.raises(TypeError, match="placement: no such option; there are: machine, "):
         Setup.of(placement="block")
 
 
-@pytest.mark.twin
 def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_numbers():
     ends, (snapshot, trace) = {}, process()
     found = ask(snapshot, trace, [("hydra", {})], progress=lambda *now: ends.update({now[2]: now[:2]}))
@@ -136,28 +129,24 @@ def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_
     ]
 
 
-@pytest.mark.twin
 def test_an_empty_trace_counts_nothing_and_fails_nowhere():
     found = ask(process()[0], build_trace([]), [("hydra", {}), ("mitosis", {})])
     assert [r.walks for r in found] == [0, 0, 0]
     assert found[0].row()["reads_per_walk"] == 0
 
 
-@pytest.mark.twin
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
     with pytest.raises(UsageError, match=f"policy {name}: needs the order of accesses, so it needs a trace"):
         ask(process()[0], None, [(name, {})])
 
 
-@pytest.mark.twin
 def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
         ask(snapshot, process()[1], [("linux", {})], threads_on="round-robin")
 
 
-@pytest.mark.twin
 def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
     pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
@@ -194,7 +183,6 @@ def servers(snapshot, name):
     )
 
 
-@pytest.mark.twin
 @settings(max_examples=60, deadline=None)
 @given(snapshots(nodes=NODES), st.sampled_from(POLICIES))
 def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(snapshot, name):
@@ -225,6 +213,7 @@ def native(pages=128, apart=PAGE, nodes=2):
     return build_snapshot([(LOW_HEAP + k * apart, k) for k in range(pages)], nodes=nodes, table_nodes=[0])
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("nodes", "least"), [(2, 0.333), (4, 0.429)])
 def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
     """Local 100 ns, remote 200: of tables on one node, 1 - 100 / (100 / n + 200 (n - 1) / n)."""
@@ -235,6 +224,7 @@ def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
     assert base.finding("bound").numbers["nodes"] == nodes
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("snapshot", "lines"),
     [
@@ -256,29 +246,20 @@ def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, l
         assert few.row() == base.row()
 
 
+@pytest.mark.compiled
 def test_the_least_that_may_be_left_to_page_tables_must_hold_them():
-    assert bounds(native(), 32, shares=(0.5, 1.0))[0].finding(CACHED) and not bounds(
-        native(), 28, shares=(0.5, 1.0)
-    )[0].finding(CACHED)
+    held, not_held = (bounds(native(), lines, shares=(0.5, 1.0))[0] for lines in (32, 28))
+    assert held.finding(CACHED) and not not_held.finding(CACHED)
 
 
+@pytest.mark.compiled
 def test_of_heat_the_lines_of_used_pages_count():
-    used = np.arange(64, dtype=np.uint64) * np.uint64(PAGE) + np.uint64(LOW_HEAP)
-    seen = np.ones((64, BATCHES, 1), np.uint8)
-    heat = Heat(
-        used,
-        np.ones(64, np.uint8),
-        seen,
-        np.ones((BATCHES, 1), np.int64),
-        np.ones(1),
-        np.zeros(1),
-        np.zeros((64, 1)),
-    )
-    assert bounds(replace(native(), heat=heat), 8)[0].finding(CACHED) and not bounds(native(), 8)[0].finding(
-        CACHED
-    )
+    heat = evenly({(LOW_HEAP + k * PAGE, 1): 1 for k in range(64)})
+    assert bounds(replace(native(), heat=heat), 8)[0].finding(CACHED)
+    assert not bounds(native(), 8)[0].finding(CACHED)
 
 
+@pytest.mark.compiled
 def test_of_a_vm_the_lines_of_both_tables_count():
     pages = [(LOW_HEAP + k * PAGE, 512 + k) for k in range(128)]
     both = build_snapshot(pages, [], nodes=2, table_nodes=[0], host_table_nodes=[0])
@@ -297,6 +278,7 @@ def owned_lines(results, **how):
     return [one.line for one in owned(results, **how)]
 
 
+@pytest.mark.compiled
 def test_a_finding_that_not_all_policies_have_names_those_that_have_it():
     results = [
         result("first-touch", "of all", "of most"),
