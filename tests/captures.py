@@ -48,13 +48,23 @@ def joined(name, directory):
 
 def touched(log):
     """uint64[n]: every address that the guest touched, by the lines "kind vcpu start bytes stride"."""
-    lines = [line.split() for line in log.splitlines() if not line.startswith("pid")]
-    return np.concatenate(
-        [
-            np.arange(int(start, 16), int(start, 16) + int(length), int(step), np.uint64)
-            for _, _, start, length, step in lines
-        ]
-    )
+    lines = [line.split()[2:] for line in log.splitlines() if not line.startswith("pid")]
+    spans = [(int(start, 16), int(length), int(step)) for start, length, step in lines]
+    return np.concatenate([np.arange(at, at + length, step, np.uint64) for at, length, step in spans])
+
+
+def pages_of(trace, page):
+    """int64, the shape of `page`: page numbers of addresses, of pages as a Trace numbers them."""
+    return trace.regions[page >> SLOT_BITS].astype(np.int64) << SLOT_BITS | page & ((1 << SLOT_BITS) - 1)
+
+
+def touches_of(trace, least=1):
+    """[(page number, whether written, accesses)] of a Trace, read in batches of `least` touches."""
+    rows = []
+    for batch in trace.batches(least):
+        columns = pages_of(trace, batch.page), batch.write, batch.count
+        rows += zip(*(column.tolist() for column in columns), strict=True)
+    return rows
 
 
 def contents(path):
@@ -102,13 +112,8 @@ def beginning(trace, touches):
                 return
             stop = min(batch.chunks.stop, count)
             n = int(chunks["touches"][batch.chunks.start : stop].sum())
-            yield replace(
-                batch,
-                chunks=slice(batch.chunks.start, stop),
-                page=batch.page[:n],
-                write=batch.write[:n],
-                count=batch.count[:n],
-            )
+            columns = {name: getattr(batch, name)[:n] for name in ("page", "write", "count")}
+            yield replace(batch, chunks=slice(batch.chunks.start, stop), **columns)
 
     events = trace.events[trace.events["chunk"] <= count]
     return replace(trace, chunks=chunks, events=events, batches=batches)
@@ -137,8 +142,7 @@ def write_trace(path, trace, strip=False):
         events = iter(trace.events)
         event = next(events, None)
         for batch in trace.batches(BATCH):
-            page = (trace.regions[batch.page >> SLOT_BITS] << np.uint64(SLOT_BITS)).astype(np.int64)
-            page |= batch.page & ((1 << SLOT_BITS) - 1)
+            page = pages_of(trace, batch.page)
             start = int(trace.chunks["first"][batch.chunks.start])
             for number in range(batch.chunks.start, batch.chunks.stop):
                 while event is not None and event["chunk"] <= number:
@@ -154,15 +158,8 @@ def write_chunk(writer, chunk, page, batch, start, strip):
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
     page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
     kept = keep(page, write, count) if strip else slice(None)
-    writer.chunk(
-        page[kept],
-        write[kept],
-        count[kept],
-        thread=chunk["thread"],
-        cpu=chunk["cpu"],
-        time=chunk["time"],
-        instructions=chunk["instructions"],
-    )
+    named = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
+    writer.chunk(page[kept], write[kept], count[kept], **named)
 
 
 def write_event(writer, event):
@@ -317,9 +314,8 @@ def hostile_copy(source, target):
     lines = [b" ".join([*line.split()[:5], names[k % len(names)]]) for k, line in enumerate(lines)]
     (target / "maps").write_bytes(b"\n".join(lines) + b"\n")
     snapshot = json.loads((target / "snapshot.json").read_bytes())
-    words = {
-        key: EVIL for key, value in snapshot["facts"].items() if isinstance(value, str) and key != "time"
-    }
+    facts = snapshot["facts"].items()
+    words = {key: EVIL for key, value in facts if isinstance(value, str) and key != "time"}
     snapshot["facts"] |= words | {"comm": EVIL, EVIL: EVIL, "unknown": [EVIL]}
     snapshot["facts"].get("completeness", {}).update(explained=False, explanation=EVIL)
     (target / "snapshot.json").write_text(json.dumps(snapshot))

@@ -33,9 +33,8 @@ def imported(path):
         elif first.startswith("ptanalyze_"):
             found |= set((PACKAGE.parent / first).rglob("*.py"))
         else:
-            beside = (
-                TESTS.joinpath(*words).with_suffix(".py") for words in ([first, *rest], [first, *rest[:-1]])
-            )
+            names = ([first, *rest], [first, *rest[:-1]])
+            beside = (TESTS.joinpath(*words).with_suffix(".py") for words in names)
             found |= {file for file in beside if file.is_file()}
     return found - {path}
 

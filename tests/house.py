@@ -17,9 +17,8 @@ import ptanalyze
 PACKAGE = Path(ptanalyze.__file__).parent
 TESTS = Path(__file__).parent
 SATELLITES = sorted(PACKAGE.parent.glob("ptanalyze_*"))
-FILES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))
-}
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+FILES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in SOURCES}
 TRIP = """
 import contextlib, io, json, sys, threading
 from pathlib import Path

@@ -204,14 +204,8 @@ def held(run, space):
         first = (int(va) << 21) - BASE >> 12
         for n in range(NODES):
             valid = np.unpackbits(bits[row, n].view(np.uint8), bitorder="little")
-            here = (
-                {first + int(k) for k in np.flatnonzero(valid)}
-                if slot < 0
-                else {first}
-                if valid[slot]
-                else ()
-            )
-            entries[n] |= set(here) if first < own else set()
+            pages = np.flatnonzero(valid) if slot < 0 else range(valid[slot])
+            entries[n] |= {first + int(k) for k in pages} if first < own else set()
     return tables, entries
 
 
@@ -222,9 +216,8 @@ def holdings(run):
         return state.tables, state.entries
     nodes = sum(1 << int(n) for n in state.copies)
     shape = (len(mapped.valid), NODES, 8)
-    return mapped.exists * np.uint64(nodes), np.ascontiguousarray(
-        np.broadcast_to(mapped.valid[:, None], shape)
-    )
+    valid = np.ascontiguousarray(np.broadcast_to(mapped.valid[:, None], shape))
+    return mapped.exists * np.uint64(nodes), valid
 
 
 def seen_by_replay(process, policy, params, threads):

@@ -18,4 +18,4 @@ def small_disk(place, size):
     try:
         yield place
     finally:
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)

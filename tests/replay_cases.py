@@ -44,25 +44,27 @@ class Case(NamedTuple):
     stream: WalkStream
 
 
-def case(snapshot, trace, nodes=2, cpus=None, machine=None):
-    """A Case in which every touch is a walk."""
-    machine = machine or small_machine(nodes)
-    placement = place(trace, cpus or nodes, nodes)
+def every_touch_walks(trace, cpus=1):
+    """The WalkStream of a Trace if every touch misses the TLB; hits: none."""
     touches = list(trace.batches(1))
     page = np.concatenate([t.page for t in touches]) if touches else np.zeros(0, np.uint32)
     write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
-    stream = WalkStream(page, write, offset, np.zeros((len(placement.cpu_node), 3), np.int64))
+    return WalkStream(page, write, offset, np.zeros((cpus, 3), np.int64))
+
+
+def case(snapshot, trace, nodes=2, cpus=None, machine=None):
+    """A Case in which every touch is a walk."""
+    machine = machine or small_machine(nodes)
+    placement = place(trace, cpus or nodes, nodes)
+    stream = every_touch_walks(trace, len(placement.cpu_node))
     space = address_space(snapshot, regions_with_passed(trace))
     return Case(snapshot, trace, machine, placement, space, stream)
 
 
 def reads_of(case):
-    return list(
-        cache_pass(
-            case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=1 << 20
-        )
-    )
+    how = {"events": case.trace.events, "batch": 1 << 20}
+    return list(cache_pass(case.space, case.placement, case.machine, case.stream, **how))
 
 
 def scenario_of(case, threads=1):
@@ -119,9 +121,8 @@ def memory_events(draw, chunks, threads, moving):
         else:
             arguments = (where, length, advice)
         result = -22 if draw(st.integers(0, 9)) == 0 else result
-        found.append(
-            (draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1)), kind, arguments, result)
-        )
+        chunk, thread = draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1))
+        found.append((chunk, thread, kind, arguments, result))
     for _ in range(draw(st.integers(0, 5))):
         who, where = draw(st.integers(0, threads - 1)), draw(st.sampled_from(REGIONS))
         found.insert(draw(st.integers(0, len(found))), (0, who, Event.FIRST_TOUCH, (where,), 0))
@@ -136,9 +137,8 @@ def _spread(draw, pages, native, nodes):
     """Pages with data on any node; the host maps some by 2 MiB."""
     nodes_of = [draw(st.integers(0, nodes - 1)) for _ in pages]
     if native:
-        return [
-            Page(p.va, n * FRAMES_PER_NODE + p.frame, p.level) for p, n in zip(pages, nodes_of, strict=True)
-        ], None
+        placed = zip(pages, nodes_of, strict=True)
+        return [Page(p.va, n * FRAMES_PER_NODE + p.frame, p.level) for p, n in placed], None
     huge = draw(st.booleans())
     host = [
         Page(p.frame << 12, n * FRAMES_PER_NODE + p.frame, p.level)
@@ -225,10 +225,13 @@ def as_a_kernel_does(case):
         if kept[number]:
             memory.happen(event, 0, [])
     assume(not mapped & outside)
-    trace = replace(case.trace, events=events[kept])
-    return case._replace(
-        trace=trace, placement=replace(case.placement, event_cpu=case.placement.event_cpu[kept])
-    )
+    return with_events(case, kept)
+
+
+def with_events(case, kept):
+    """The Case with those of its events alone, bool[n]."""
+    placement = replace(case.placement, event_cpu=case.placement.event_cpu[kept])
+    return case._replace(trace=replace(case.trace, events=case.trace.events[kept]), placement=placement)
 
 
 # whatif of small captures, and a machine without paging-structure caches: every walk reads every level.

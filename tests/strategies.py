@@ -1,7 +1,7 @@
 """Small snapshots, traces and machines: built by hand from plain lists, or drawn by Hypothesis."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,6 +15,14 @@ PAGE, REGION = 1 << 12, 1 << 21
 PRESENT_FLAGS = {"x86": 0x67, "ept": 0x37, "kvm": 0x867}
 PROTNONE = 0x100
 ANY_FRAME = st.integers(0, 2 * FRAMES_PER_NODE - 1)
+TOUCHES = st.tuples(  # (page number, whether written, accesses) that a trace encodes in each of its ways
+    st.integers(0, 12)
+    | st.integers(1 << 20, (1 << 20) + 3000)
+    | st.integers(1 << 34, (1 << 34) + (1 << 26))
+    | st.integers(0, (1 << 45) - 1),
+    st.booleans(),
+    st.integers(1, 6) | st.integers(1, (1 << 18) - 1),
+)
 
 
 @dataclass(frozen=True)
@@ -135,9 +143,8 @@ def build_snapshot(
         covered = lambda at: any(p.va <= at < p.va + (1 << (3 + 9 * p.level)) for p in named)  # noqa: E731
         rest = sorted({at for at, _ in guest_frames(guest) if not covered(at)})
         named += [Page(at, at >> 12) for at in rest]
-        host = build_tree(
-            named, frames_on(host_table_nodes, 1 << 22), levels=host_levels, encoding=host_encoding
-        )
+        frames = frames_on(host_table_nodes, 1 << 22)
+        host = build_tree(named, frames, levels=host_levels, encoding=host_encoding)
     rows = vmas or [(0, 1 << 47, "heap")]
     table = np.zeros(len(rows), VMA_DTYPE)
     for row, (start, end, _, *emulator) in zip(table, rows, strict=True):
@@ -227,19 +234,14 @@ def small_machine(nodes=2, cache_lines=(4, 12), nested=True):
 @st.composite
 def trees(draw, levels=4, frames=ANY_FRAME, max_pages=10):
     """[Page]: disjoint leaves of mixed sizes, huddled so that they share tables and cache lines."""
-    base = draw(
-        st.sampled_from([0, 0x5555_5540_0000, 0x7FFF_C000_0000 if levels == 4 else 0x00FF_FFFF_C000_0000])
-    )
+    highest = 0x7FFF_C000_0000 if levels == 4 else 0x00FF_FFFF_C000_0000
+    base = draw(st.sampled_from([0, 0x5555_5540_0000, highest]))
     where = st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([0, 1, 7, 8, 9, 510, 511]))
     pages, taken = [], set()
     for gig, region, slot in draw(st.lists(where, min_size=1, max_size=max_pages)):
         level = draw(st.sampled_from([1, 1, 1, 1, 2, 3]))
-        va = (
-            (base >> 30 << 30)
-            + (gig << 30)
-            + (region << 21 if level < 3 else 0)
-            + (slot << 12 if level < 2 else 0)
-        )
+        va = (base >> 30 << 30) + (gig << 30)
+        va += (region << 21 if level < 3 else 0) + (slot << 12 if level < 2 else 0)
         claim = {(3, va >> 30)} if level == 3 else {(2, va >> 21)} if level == 2 else {(1, va >> 12)}
         above = {(3, va >> 30), (2, va >> 21)}
         below = {t for t in taken if t[0] < level and t[1] >> 9 * (level - t[0]) == va >> (3 + 9 * level)}
@@ -273,6 +275,18 @@ def snapshots(draw, native=None, nodes=2):
         slots = np.flatnonzero(snapshot.host.entries[table])
         snapshot.host.entries[table, draw(st.sampled_from(slots.tolist()))] = 0
     return snapshot
+
+
+def with_vmas(snapshot, draw, names=("x",)):
+    """The Snapshot with VMAs cut at drawn pages near its leaves, within lines of entries too, with gaps, some
+    shared, some the tracer's."""
+    near = sorted({va + k * PAGE for va in _mapped_pages(snapshot.guest) for k in (0, 1, 3, 5)})
+    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=8))), near[-1] + (1 << 36)]
+    kept = [pair for pair in itertools.pairwise(cuts) if draw(st.integers(0, 4))]
+    odd = st.integers(0, 5).map(lambda n: n == 0)
+    rows = [(start, end, 3, draw(odd), draw(odd)) for start, end in kept]
+    named = tuple(draw(st.sampled_from(names)) for _ in rows)
+    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=named)
 
 
 @st.composite

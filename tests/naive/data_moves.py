@@ -23,9 +23,8 @@ class Data:
         self.place()
         self.order = sorted(self.touched_hosts() if by_host else self.rows, key=self.base)
         self.cursor, self.count, self.faults = 0, 0, 0
-        self.read = (
-            Counter()
-        )  # walks by (walker's node, node of the data when it walks, shares of the LLC that miss)
+        # walks by (walker's node, node of the data when it walks, shares of the LLC that miss)
+        self.read = Counter()
         self.began = self.refilled = int(case.trace.chunks["time"][0]) if len(case.trace.chunks) else 0
         self.next_scan = self.began + round(moves.delay_ms * 1e6)
         self.rate = moves.rate_limit_mb_s * 256 / 1e9
@@ -309,16 +308,8 @@ def replay(name, params, case, reads, moves, by_host):
         w = one_chunk(memory, data, policy, case, reads, chunk, w, out, classes)
     policy.account_implicit_tables({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
-    return (
-        out,
-        classes,
-        +policy.events,
-        +host,
-        [policy.pages, policy.peak],
-        data.count,
-        data.read,
-        data.faults,
-    )
+    pages = [policy.pages, policy.peak]
+    return out, classes, +policy.events, +host, pages, data.count, data.read, data.faults
 
 
 def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):

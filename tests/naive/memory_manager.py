@@ -56,18 +56,15 @@ class Memory:
     def __init__(self, snapshot, trace, space, placement, policy):
         self.levels = snapshot.guest.levels
         self.root = (self.levels, 0)
-        self.region_level = {
-            int(v): int(lv) for v, lv in zip(space.regions.va, space.regions.level, strict=True)
-        }
-        main = [
-            int(placement.chunk_cpu[k]) for k in range(len(trace.chunks)) if trace.chunks["thread"][k] == 0
-        ]
+        levels = zip(space.regions.va, space.regions.level, strict=True)
+        self.region_level = {int(va): int(level) for va, level in levels}
+        chunks = [k for k, thread in enumerate(trace.chunks["thread"]) if thread == 0]
+        main = [int(placement.chunk_cpu[k]) for k in chunks]
         self.main = int(placement.cpu_node[main[0]]) if main else 0
         self.owner_of_lineage, self.kind_of_lineage, self.pieces = [], [], []
         for vma in snapshot.vmas:
-            self.pieces.append(
-                (int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"]))
-            )
+            start, end, prot = (int(vma[name]) for name in ("start", "end", "prot"))
+            self.pieces.append((start, end, self.new_lineage(self.main), prot))
         self.brk, self.data = None, Deaf()
         major, minor = snapshot.facts.get("kernel", "6.1").split(".")[:2]
         self.frees_emptied = 100 * int(major) + int(minor) >= 614
@@ -107,9 +104,8 @@ class Memory:
         for va in sorted(va for va, level in self.region_level.items() if level > 1):
             self.take_joined(va, (self.region_level[va], va >> 9 * (self.region_level[va] - 2)))
         later = {e for start, end in made(trace.events[self.began :]) for e, _ in self.entries(start, end)}
-        known = {
-            e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1
-        }
+        there = present(snapshot.guest)
+        known = {e for e in there if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1}
         return {e for e in known - later if self.vma.get(e) is not None}
 
     def new_lineage(self, owner, kind=None):
@@ -341,9 +337,8 @@ class Memory:
                 self.unmap(start, end, self.main, [])
             else:
                 self.remap(start, end - start, end - start, 2, there, self.main, [])
-        breaks = [
-            event for event in events[: self.began] if event["kind"] == Event.BRK and event["result"] >= 0
-        ]
+        before = events[: self.began]
+        breaks = [event for event in before if event["kind"] == Event.BRK and event["result"] >= 0]
         self.brk = up(int(breaks[-1]["result"])) if breaks else None
 
     def leave(self, start, end, node, live):

@@ -103,9 +103,8 @@ def make(name, params, memory, space, machine, data=None, home=0):
     if name == "hydra":
         return Hydra(memory, space, nodes, **params)
     if name == "mitosis":
-        masks = (
-            [int(n) for n in params["nodes"].split(",")] if params.get("nodes") else list(machine.cpu_nodes)
-        )
+        asked = params.get("nodes")
+        masks = [int(n) for n in asked.split(",")] if asked else list(machine.cpu_nodes)
         near = lambda n: min(masks, key=lambda m: (machine.latency.idle[n][m], m))  # noqa: E731
         serve = [n if n in masks else near(n) for n in range(nodes)]
         return Fixed(memory, space, nodes, replicas=masks, serve=serve)

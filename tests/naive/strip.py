@@ -15,14 +15,9 @@ REACH = ((1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64))  
 WAYS = 4
 LISTED = WAYS + 1  # entries a set remembers: one that fell out has met WAYS others
 EPOCH = 32  # pages; within two epochs in a row no page meets more than 63 others
-NUMBER, KEPT, LAST, WROTE = range(
-    4
-)  # of an entry: its last touch surely kept, its last one, whether it has a store
-IN_PAGES, IN_REGIONS, STORE = (
-    1,
-    2,
-    4,
-)  # bits of the verdict on a touch: where it can be left out; a first store
+# of an entry: its last touch surely kept, its last one, whether it has a store
+NUMBER, KEPT, LAST, WROTE = range(4)
+IN_PAGES, IN_REGIONS, STORE = 1, 2, 4  # bits of a verdict: where a touch can be left out; a first store
 
 
 @allocating_kernel

@@ -34,12 +34,8 @@ def read_topology():
 def topology_of(nodes, ranges):
     ranges = tidy(ranges)
     frames = {node: [(a, b) for a, b, owner in ranges if owner == node] for node, _, _ in nodes}
-    return Topology(
-        tuple(
-            Node(n, cpus, np.array(frames[n], np.int64).reshape(-1, 2), distance)
-            for n, cpus, distance in nodes
-        )
-    )
+    owned = {node: np.array(found, np.int64).reshape(-1, 2) for node, found in frames.items()}
+    return Topology(tuple(Node(n, cpus, owned[n], distance) for n, cpus, distance in nodes))
 
 
 def parse_zones(text):

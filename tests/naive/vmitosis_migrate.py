@@ -41,9 +41,8 @@ class Migrating(Fixed):
     def children(self, table):
         count = Counter(self.still.get(table, {}))
         count += Counter(n for (lv, k), n in self.child.items() if (lv, k >> 9) == table)
-        count += Counter(
-            self.home[t] for t in self.memory.exists if t[0] == table[0] - 1 and t[1] >> 9 == table[1]
-        )
+        below = (t for t in self.memory.exists if t[0] == table[0] - 1 and t[1] >> 9 == table[1])
+        count += Counter(self.home[t] for t in below)
         return count
 
     def look_at(self, table, node, up=True):

@@ -100,9 +100,8 @@ def test_every_function_is_documented_and_annotated():
         if not isinstance(function, FunctionType):
             continue
         assert "return" in function.__annotations__, name
-        assert set(function.__annotations__) >= set(
-            function.__code__.co_varnames[: function.__code__.co_argcount]
-        )
+        code = function.__code__
+        assert set(function.__annotations__) >= set(code.co_varnames[: code.co_argcount])
 
 
 def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypatch):
@@ -190,12 +189,9 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
     local.write_text(PERF.format(cycles=20_000_000_000, **counted))
     known = ptanalyze.calibrate(local)
     write_calibration(kept, known)
-    plain, given, read = (
-        ptanalyze.whatif(vm, ["linux", "vmitosis-replicate"], calibration=calibration, cold=True)["speedup"][
-            1
-        ]
-        for calibration in (None, known, kept)
-    )
+    asked = ["linux", "vmitosis-replicate"]
+    tables = (ptanalyze.whatif(vm, asked, calibration=one, cold=True) for one in (None, known, kept))
+    plain, given, read = (table["speedup"][1] for table in tables)
     assert given == read != plain
     advised = ptanalyze.advise(vm, calibration=kept, cold=True).frame.set_index("policy")
     assert advised["speedup"]["vmitosis-replicate"] == given

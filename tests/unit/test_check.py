@@ -20,16 +20,9 @@ from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import TORN
 from ptanalyze.core.trace import Event
+from ptanalyze.formats import record as records
 from ptanalyze.formats.capture import load, open_capture
-from ptanalyze.formats.record import (
-    MANIFEST,
-    damaged_files,
-    manifest_crc,
-    must_be_new,
-    new_capture,
-    read_manifest,
-    seal,
-)
+from ptanalyze.formats.record import MANIFEST, damaged_files, manifest_crc, new_capture, read_manifest, seal
 from ptanalyze.formats.snapshot import Root, Slot, Vcpu
 from ptanalyze.kernels.jit import load_code, save_code
 from ptanalyze_formats.redact import redact
@@ -187,7 +180,7 @@ def test_a_capture_is_never_overwritten(sealed):
 def test_a_link_to_nothing_is_in_the_way_before_anything_runs(tmp_path):
     (tmp_path / "out").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError, match="out: exists already"):
-        must_be_new(tmp_path / "out")
+        records.must_be_new(tmp_path / "out")
 
 
 VA = 0x7F00_0000_0000
@@ -293,9 +286,8 @@ def test_a_heap_of_no_bytes_covers_nothing_not_even_below_it(breaks, wrong):
     heap = 1 << 40
     snapshot = build_snapshot([(REGION, 1)], vmas=[(REGION, 2 * REGION, "a")])
     events = [(0, 0, Event.BRK, (heap + more,), heap + more) for more in breaks]
-    findings = {
-        finding.name: finding for finding in check_trace(build_trace([(0, [heap - PAGE])], events), snapshot)
-    }
+    checked = check_trace(build_trace([(0, [heap - PAGE])], events), snapshot)
+    findings = {finding.name: finding for finding in checked}
     assert findings["trace: covered by VMAs"].wrong == wrong
 
 
@@ -334,9 +326,8 @@ def capture(tmp_path, guest):
 
 def test_a_joined_capture_passes_every_check(capture):
     assert verdicts(check_capture(capture)) == {}
-    assert {"vm: tables in ept", "vm: pages in ept", "ept: inside slots"} <= {
-        f.name for f in check_capture(capture)
-    }
+    found = {finding.name for finding in check_capture(capture)}
+    assert {"vm: tables in ept", "vm: pages in ept", "ept: inside slots"} <= found
 
 
 def test_a_hosts_dump_passes_every_check_of_its_own(tmp_path, guest):

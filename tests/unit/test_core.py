@@ -88,9 +88,8 @@ def test_a_hostile_record_is_refused_in_one_line(tmp_path, content):
 def test_hostile_facts_are_refused_in_one_line_even_where_nobody_asks_for_them(value):
     known, other = (msgspec.Raw(b'{"%s": %s}' % (name, value)) for name in (b"pid", b"other"))
     for facts in (known, other):
-        assert said(decode_facts, "snapshot.json", facts, Facts, "snapshot").startswith(
-            "snapshot.json: facts"
-        )
+        shown = said(decode_facts, "snapshot.json", facts, Facts, "snapshot")
+        assert shown.startswith("snapshot.json: facts")
 
 
 @pytest.mark.parametrize("content", ["arrays", "objects", "deep inside", "integer", "65 bits", "float"])
@@ -100,19 +99,10 @@ def test_a_hostile_line_of_perf_is_refused_in_one_line(tmp_path, content):
 
 
 @pytest.mark.parametrize("content", TOML.values(), ids=TOML)
-def test_a_hostile_machine_file_is_refused_in_one_line(tmp_path, content):
+def test_a_hostile_file_of_a_machine_its_costs_or_a_calibration_is_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, "mine.toml", content)
     assert said(load_machine, path).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("content", TOML.values(), ids=TOML)
-def test_a_hostile_cost_file_is_refused_in_one_line(tmp_path, content):
-    path = written(tmp_path, "mine.toml", content)
     assert said(load_costs, load_machine("hydra-haswell"), path).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("content", TOML.values(), ids=TOML)
-def test_a_hostile_calibration_is_refused_in_one_line(tmp_path, content):
     path = written(tmp_path, "mine.toml", b'format = "ptanalyze-calibration"\nversion = 1\n' + content)
     assert said(read_measured, path).startswith(f"{path}: ")
 
@@ -158,9 +148,8 @@ def test_64_bits_are_read_with_and_without_a_sign():
 
 
 def test_an_error_of_a_capture_is_no_usage_error():
-    assert issubclass(errors.CaptureError, errors.PtanalyzeError) and not issubclass(
-        errors.CaptureError, errors.UsageError
-    )
+    assert issubclass(errors.CaptureError, errors.PtanalyzeError)
+    assert not issubclass(errors.CaptureError, errors.UsageError)
     with pytest.raises(Undecodable) as caught:
         plain_json(json.dumps({"a": 1 << 80}).encode())
     assert isinstance(caught.value.of("x.json"), errors.CaptureError)
@@ -223,19 +212,9 @@ def test_other_errors_in_callbacks_are_shown_as_before(handlers, monkeypatch):
 # Sizes and durations as people write them, read and shown.
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("4096", 4096),
-        ("64M", 64 << 20),
-        ("64MB", 64 << 20),
-        ("64 mib", 64 << 20),
-        ("1.5T", 3 << 39),
-        ("0", 0),
-    ],
-)
-def test_a_size_is_a_number_with_a_binary_unit_or_without_one(text, size):
-    assert errors.parse_size(text) == size
+@pytest.mark.parametrize("text", ["64M", "64MB", "64 mib", "65536k", "0.0625G", "67108864"])
+def test_a_size_is_a_number_with_a_binary_unit_or_without_one(text):
+    assert errors.parse_size(text) == 64 << 20
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1M", "64Q", "1e3", "1%", "0x10", "inf", "nan", "9" * 400])
@@ -248,16 +227,13 @@ def test_a_size_is_shown_in_its_largest_unit_and_two_digits_without_exponent():
     assert [errors.about(one) for one in (131.7, 4.52, 0.0625, 1234)] == ["130", "4.5", "0.062", "1200"]
 
 
-@pytest.mark.parametrize("size", [1 << 10, 10 << 20, 7 << 30, 4 << 40])
+@pytest.mark.parametrize("size", [0, 1 << 10, 10 << 20, 7 << 30, 4 << 40])
 def test_what_is_shown_is_read_again(size):
     assert errors.parse_size(errors.show_size(size)) == size
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("2", 2), ("1.5s", 1.5), ("5m", 300), ("1h", 3600)]
-)
-def test_a_duration_is_a_number_with_a_unit_or_of_seconds(text, seconds):
-    assert duration(text) == seconds
+def test_a_duration_is_a_number_with_a_unit_or_of_seconds():
+    assert [duration(text) for text in ("500ms", "2", "1.5s", "5m", "1h")] == [0.5, 2, 1.5, 300, 3600]
 
 
 # Names are shown as they are, and what is no letter in them as an escape.
@@ -329,9 +305,7 @@ def test_a_name_has_the_same_memory_again_until_more_is_asked_for():
         ({"": "x"}, 64),
     ],
 )
-def test_no_more_cpus_are_used_than_quotas_of_the_cgroup_and_those_above_it_pay_for(
-    quotas, cpus, tmp_path, monkeypatch
-):
+def test_no_more_cpus_are_used_than_quotas_of_cgroups_pay_for(quotas, cpus, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     own = tmp_path / "own"
     own.write_text("1:name=systemd:/x\n0::/a/b\n")

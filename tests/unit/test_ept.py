@@ -139,12 +139,9 @@ def entries(draw, lowest=1, highest=7):
 
 def read(entry, level):
     word = np.array([entry], np.uint64)
-    return (
-        bool(bits.present(word, "ept")[0]),
-        bool(bits.leaf(word, level, "ept")[0]),
-        bool(bits.table(word, level, "ept")[0]),
-        int(bits.frame(word, level, "ept", bool(bits.leaf(word, level, "ept")[0]))[0]) << 12,
-    )
+    leaf, table = (bool(of(word, level, "ept")[0]) for of in (bits.leaf, bits.table))
+    address = int(bits.frame(word, level, "ept", leaf)[0]) << 12
+    return bool(bits.present(word, "ept")[0]), leaf, table, address
 
 
 @pytest.mark.parametrize("case", FORMATS)

@@ -224,9 +224,8 @@ def test_an_unfinished_round_is_left_out_and_a_copy_says_the_same(tmp_path):
 @settings(max_examples=30, deadline=None)
 def test_interpolation_is_that_of_numpy_row_by_row(data):
     rows, lengths = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
-    axis = np.cumsum(
-        [data.draw(st.lists(st.floats(0.1, 2), min_size=lengths, max_size=lengths)) for _ in range(rows)], 1
-    )
+    steps = st.lists(st.floats(0.1, 2), min_size=lengths, max_size=lengths)
+    axis = np.cumsum([data.draw(steps) for _ in range(rows)], 1)
     lines = np.cumsum(
         [data.draw(st.lists(st.integers(0, 9), min_size=lengths, max_size=lengths)) for _ in range(rows)], 1
     )

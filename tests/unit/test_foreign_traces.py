@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptanalyze_formats as foreign
+from captures import touches_of
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load
@@ -66,13 +67,8 @@ def imported(tmp_path, source):
 
 def rows(trace):
     """(thread, page, write, accesses) of each touch, in order."""
-    found = []
-    for batch in trace.batches(1):
-        thread = np.repeat(trace.chunks["thread"], trace.chunks["touches"])[len(found) :][: len(batch.page)]
-        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
-        columns = (thread, page, batch.write, batch.count)
-        found += zip(*(column.tolist() for column in columns), strict=True)
-    return found
+    threads = np.repeat(trace.chunks["thread"], trace.chunks["touches"]).tolist()
+    return [(thread, *touch) for thread, touch in zip(threads, touches_of(trace), strict=True)]
 
 
 def load_from(page, offset=0, size=8):
@@ -84,13 +80,10 @@ def store(page, offset=0, size=8):
 
 
 def test_loads_and_stores_become_touches_of_threads_in_the_order_of_their_times(tmp_path):
-    write(
-        tmp_path / "a.trace.zip",
-        [*begin(7), *at(10, 3), (INSTR, 4, 99), load_from(5), *at(30, 4), store(5), *end(7)],
-    )
-    write(
-        tmp_path / "b.trace.gz", [*begin(8, 2), *at(20, 5), (INSTR, 4, 99), store(6), load_from(9), *end(8)]
-    )
+    one = [*begin(7), *at(10, 3), (INSTR, 4, 99), load_from(5), *at(30, 4), store(5), *end(7)]
+    other = [*begin(8, 2), *at(20, 5), (INSTR, 4, 99), store(6), load_from(9), *end(8)]
+    write(tmp_path / "a.trace.zip", one)
+    write(tmp_path / "b.trace.gz", other)
     trace = imported(tmp_path, tmp_path)
     assert rows(trace) == [(0, 5, False, 1), (1, 6, True, 1), (1, 9, False, 1), (0, 5, True, 1)]
     assert trace.threads["tid"].tolist() == [7, 8]
@@ -101,10 +94,8 @@ def test_loads_and_stores_become_touches_of_threads_in_the_order_of_their_times(
 
 
 def test_an_access_across_a_border_touches_both_pages(tmp_path):
-    file = write(
-        tmp_path / "a.trace.zip",
-        [*begin(7), *at(1), load_from(5, 4090), store(8, 4095, 2), load_from(3, 0, 0)],
-    )
+    records = [*begin(7), *at(1), load_from(5, 4090), store(8, 4095, 2), load_from(3, 0, 0)]
+    file = write(tmp_path / "a.trace.zip", records)
     found = [(0, 5, False, 1), (0, 6, False, 1), (0, 8, True, 1), (0, 9, True, 1), (0, 3, False, 1)]
     assert rows(imported(tmp_path, file)) == found
 
@@ -186,10 +177,9 @@ def test_any_records_are_read_or_refused(tmp_path_factory, records):
     file = write(folder / "a.trace.gz", [*begin(7), *records, load_from(1)])
     try:
         import_drmemtrace(file, folder / "t.ptt")
-    except CaptureError as error:
-        assert "\n" not in str(error)
-    else:
-        assert read_trace(folder / "t.ptt").accesses >= 1
+    except CaptureError:
+        return
+    assert read_trace(folder / "t.ptt").accesses >= 1
 
 
 def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_path):
@@ -212,14 +202,6 @@ def instructions(*accesses):
     return records
 
 
-def pages(trace):
-    found = []
-    for batch in trace.batches(1):
-        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
-        found += zip(page.tolist(), batch.write.tolist(), strict=True)
-    return found
-
-
 RECORDS = instructions(([0x5000, 0x9008], [0x5010]), ([], []), ([], [0x7000, 0x8000]), ([0x1000 << 48], []))
 
 
@@ -230,8 +212,8 @@ def test_champsims_loads_come_before_its_stores(tmp_path, pack):
     file = tmp_path / f"a.champsimtrace{ending}"
     file.write_bytes(pack(RECORDS.tobytes()))
     assert import_champsim(file, tmp_path / "t.ptt") == 5
-    trace = read_trace(tmp_path / "t.ptt")
-    assert pages(trace) == [(5, False), (9, False), (5, True), (7, True), (8, True)]
+    found = [(5, False, 1), (9, False, 1), (5, True, 1), (7, True, 1), (8, True, 1)]
+    assert touches_of(read_trace(tmp_path / "t.ptt")) == found
     assert recognise(file) == "champsim"
 
 
@@ -325,14 +307,6 @@ I  04001008,2
  L 04222ffe,4
 ==12== done
 """
-
-
-def touches_of(trace):
-    rows = []
-    for batch in trace.batches(1):
-        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
-        rows += zip(page.tolist(), batch.write.tolist(), batch.count.tolist(), strict=True)
-    return rows
 
 
 @pytest.mark.twin

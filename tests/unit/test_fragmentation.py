@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from naive.classify import fragmentation as naive_fragmentation
 from naive.classify import leaves
 from naive.ptemagnet import ptemagnet as naive_ptemagnet
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.cost.counts import DRAM
 from ptanalyze.policies import plan_for, ptemagnet
@@ -21,7 +19,7 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.reservations import line_runs, measure, reserve
 from ptanalyze.world.scenario import Scenario, untouched
 from replay_cases import answered
-from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
+from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces, with_vmas
 
 pytestmark = pytest.mark.twin
 
@@ -72,17 +70,6 @@ def near_frames(draw):
     return snapshot
 
 
-def with_vmas(snapshot, draw):
-    """VMAs of all kinds around the snapshot's pages, with gaps."""
-    near = sorted({address + k * KIB4 for _, _, address, _ in leaves(snapshot.guest) for k in (0, 1, 5)})
-    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=8))), near[-1] + 64 * GIB]
-    kept = [pair for pair in pairwise(cuts) if draw(st.integers(0, 4))]
-    odd = st.integers(0, 7).map(lambda n: n == 0)
-    rows = [(start, end, 3, draw(odd), draw(odd)) for start, end in kept]
-    names = tuple(draw(st.sampled_from(NAMES)) for _ in rows)
-    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=names)
-
-
 def with_more_events(trace, snapshot, draw):
     """The trace with mremap events among its own, and perhaps a region of interest from its begin."""
     mapped = [address for _, _, address, _ in leaves(snapshot.guest)]
@@ -125,7 +112,8 @@ def reserved(scenario, *how, **named):
 @settings(max_examples=80, deadline=None)
 @given(st.data(), st.sampled_from([2, 4, 8, 8, 64, 512]), st.sampled_from([-1, -1, 0, 3, 20]))
 def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
-    snapshot = with_vmas(data.draw(near_frames() | near_frames() | snapshots(native=False)), data.draw)
+    snapshot = data.draw(near_frames() | near_frames() | snapshots(native=False))
+    snapshot = with_vmas(snapshot, data.draw, NAMES)
     trace = with_more_events(data.draw(traces(snapshot)), snapshot, data.draw)
     scenario = scenario_of(snapshot, trace)
     found = reserved(scenario, size, limit)
@@ -137,7 +125,7 @@ def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([2, 8, 512]), st.sampled_from([-1, 0, 9]))
 def test_no_frame_is_given_twice_and_tables_stay(data, size, limit):
-    snapshot = with_vmas(data.draw(near_frames() | snapshots(native=False)), data.draw)
+    snapshot = with_vmas(data.draw(near_frames() | snapshots(native=False)), data.draw, NAMES)
     before = frames_of(snapshot)
     after = frames_of(reserved(scenario_of(snapshot), size, limit).snapshot)
     assert after.keys() == before.keys()
@@ -159,22 +147,15 @@ def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
 
 def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
     vmas = [(GIB, GIB + 4 * KIB4, "/usr/bin/x"), (GIB + 4 * KIB4, 16 * GIB, "")]
-    pages = [
-        (GIB, 100),
-        (GIB + 4 * KIB4, 302),
-        (GIB + 5 * KIB4, 201),
-        (GIB + 6 * KIB4, 201),
-        (4 * GIB, 1024, 2),
-    ]
+    small = {0: 100, 4: 302, 5: 201, 6: 201}
+    pages = [*((GIB + k * KIB4, frame) for k, frame in small.items()), (4 * GIB, 1024, 2)]
     snapshot = build_snapshot(pages, [], vmas=vmas)
     found = reserved(scenario_of(snapshot))
     assert list(found.kept.values()) == [1, 2, 0]
     after = frames_of(found.snapshot)
     assert [after[(GIB >> 12) + k] for k in (0, 4, 5, 6)] == [100, 300, 201, 201]
-    assert (
-        found.snapshot.guest.entries[snapshot.guest.level == 2]
-        == snapshot.guest.entries[snapshot.guest.level == 2]
-    ).all()
+    above = snapshot.guest.level == 2
+    assert (found.snapshot.guest.entries[above] == snapshot.guest.entries[above]).all()
 
 
 def test_with_endless_caches_each_ept_line_comes_from_dram_once():
@@ -213,15 +194,6 @@ def measured(pages, host_pages=(), **options):
     return measure(space_of(build_snapshot(pages, host_pages)), **options)
 
 
-def with_cut_lines(snapshot, draw):
-    """VMAs that begin and end within gPT lines, some the tracer's, with gaps between them."""
-    near = sorted({address + k * KIB4 for _, _, address, _ in leaves(snapshot.guest) for k in (0, 1, 3)})
-    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=8))), near[-1] + 64 * GIB]
-    kept = [pair for pair in pairwise(cuts) if draw(st.integers(0, 4))]
-    rows = [(start, end, 3, False, draw(st.integers(0, 3)) == 0) for start, end in kept]
-    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=("x",) * len(rows))
-
-
 @st.composite
 def dense(draw):
     """A snapshot with gPT lines of several pages, near and far frames, holes, and host leaves of any size."""
@@ -241,7 +213,7 @@ def dense(draw):
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(["vma", "all"]))
 def test_every_line_is_counted_as_the_naive_translation_counts_it(data, by):
-    snapshot = with_cut_lines(data.draw(snapshots(native=False) | dense()), data.draw)
+    snapshot = with_vmas(data.draw(snapshots(native=False) | dense()), data.draw)
     lines, unresolved = naive_fragmentation(snapshot, by == "vma")
     found = measure(space_of(snapshot), by=by)
     counted = Counter({tuple(map(int, at)): int(found.counts[tuple(at)]) for at in np.argwhere(found.counts)})

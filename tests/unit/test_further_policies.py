@@ -99,10 +99,8 @@ def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
         return
     with pytest.raises(UsageError, match="policy shadow: needs the order of accesses"):
         ask(snapshot, "shadow")
-    guest, mitosis = (
-        ask(snapshot, "shadow", params={"place": "guest"})[-1],
-        ask(snapshot, "shadow+mitosis")[-1],
-    )
+    guest = ask(snapshot, "shadow", params={"place": "guest"})[-1]
+    mitosis = ask(snapshot, "shadow+mitosis")[-1]
     assert guest.classes.tolist() == [[8, 0, 0, 0], [0, 0, 8, 0]]
     assert mitosis.classes[:, LL].sum() == 16 and guest.reads[1:8].sum() == 0
 
@@ -112,9 +110,8 @@ def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
     [("vmitosis-replicate", {}), ("vmitosis-replicate", {"layers": "ept"}), ("interleave", {})],
 )
 def test_what_acts_on_the_table_that_is_gone_is_refused(name, params):
-    with pytest.raises(UsageError, match=r"both act on the host's .* \(ePT\); give them apart") as caught:
+    with pytest.raises(UsageError, match=r"both act on the host's .* \(ePT\); give them apart"):
         plan_for(f"{name}+shadow", params)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("names", "reads"), [("thp+shadow", 3), ("thp", 15)])

@@ -14,17 +14,8 @@ from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.live.process import Process
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_tree, write_tree
-from ptanalyze_host.guests import (
-    LIMIT,
-    SEEN,
-    SELF_MAP,
-    GuestMemory,
-    Registers,
-    Space,
-    address_spaces,
-    is_pti_pair,
-    read_guest_tables,
-)
+from ptanalyze_host import guests
+from ptanalyze_host.guests import LIMIT, SEEN, Space, address_spaces, is_pti_pair, read_guest_tables
 from strategies import Page, build_tree, trees
 
 # Memories of guests as dicts {frame: {slot: entry}}, sane and hostile, and what reads them.
@@ -85,10 +76,8 @@ def test_sane_tables_are_read_as_they_are(data, levels):
 @given(hostile_memory(), st.sampled_from([4, 5]), st.sampled_from([1, 3, 100]))
 def test_hostile_tables_become_what_the_naive_reader_keeps_of_them(memory, levels, limit):
     root = min(memory)
-    found, expected = (
-        read_guest_tables(reader(memory), root, levels, limit),
-        naive(memory, root, levels, limit),
-    )
+    found = read_guest_tables(reader(memory), root, levels, limit)
+    expected = naive(memory, root, levels, limit)
     rows = zip(*(getattr(found.tree, c).tolist() for c in ("base", "frame", "parent", "level")), strict=True)
     assert list(rows) == expected[0]
     alone = (replace(found.tree, frame=np.zeros(1, int), entries=row[None]) for row in found.tree.entries)
@@ -107,12 +96,8 @@ def test_whatever_a_guest_holds_becomes_a_closed_tree_that_can_be_stored(tmp_pat
 
 
 def test_the_kernels_half_is_left_out():
-    memory = {
-        1: {0: 2 << 12 | TABLE, 256: 3 << 12 | TABLE, 511: 1 << 12 | TABLE},
-        2: {},
-        3: {7: 4 << 12 | TABLE},
-        4: {},
-    }
+    root = {0: 2 << 12 | TABLE, 256: 3 << 12 | TABLE, 511: 1 << 12 | TABLE}
+    memory = {1: root, 2: {}, 3: {7: 4 << 12 | TABLE}, 4: {}}
     found = read_guest_tables(reader(memory), 1, 4)
     assert found.dropped == {}
     assert found.tree.frame.tolist() == [1, 2] and not found.tree.entries[0, 256:].any()
@@ -134,11 +119,11 @@ def test_work_on_the_worst_memory_is_bounded(fan):
     found = read_guest_tables(read, 0, 5, limit=300)
     assert time.perf_counter() - began < 10
     assert len(found.tree) <= 300 and reads[0] <= 2 * 4 * 300 + 2
-    assert set(found.dropped) <= {LIMIT, SEEN, SELF_MAP} and LIMIT in found.dropped
+    assert set(found.dropped) <= {LIMIT, SEEN, guests.SELF_MAP} and LIMIT in found.dropped
 
 
 def vcpu(number, cr3, cr0=1 << 31, cr4=0, efer=1 << 10):
-    return Registers(number, 100 + number, cr0, cr3, cr4, efer)
+    return guests.Registers(number, 100 + number, cr0, cr3, cr4, efer)
 
 
 def test_registers_say_levels_and_root():
@@ -173,17 +158,15 @@ def test_vcpus_without_readable_tables_are_told_and_none_at_all_is_an_error():
     read = reader(PTI)
     spaces, left_out = address_spaces(read, [vcpu(0, 0xC000), vcpu(1, 0, efer=0), vcpu(2, 0xFFFF_F000)])
     assert [space.root for space in spaces] == [12]
-    assert (
-        left_out[0] == "vCPU 1: not in 64-bit mode"
-        and "vCPU 2: its root 0xfffff cannot be read" in left_out[1]
-    )
+    assert left_out[0] == "vCPU 1: not in 64-bit mode"
+    assert "vCPU 2: its root 0xfffff cannot be read" in left_out[1]
     with pytest.raises(UsageError, match="no vCPU's page tables can be read: vCPU 0: not in 64-bit mode"):
         address_spaces(read, [vcpu(0, 0, efer=0)])
 
 
 def test_memory_of_no_process_is_an_error():
     with pytest.raises(UsageError, match="is PID 0 the VMM"):
-        GuestMemory(Process(0, Path("/proc/0")), ())
+        guests.GuestMemory(Process(0, Path("/proc/0")), ())
 
 
 def test_a_huge_page_at_any_level_ends_the_walk():

@@ -6,7 +6,7 @@ from statistics import quantiles
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from naive import classify as naive
@@ -61,14 +61,12 @@ def test_table_4_of_the_vmitosis_paper_gives_its_four_groups():
     assert latency_groups(TABLE_4, range(12)) == SOCKETS
 
 
-@settings(deadline=None)
 @given(partitions(), st.randoms(use_true_random=False))
 def test_any_partition_comes_back_through_noise(partition, rng):
     ns, cpus = matrix_of(partition, rng, (40, 70), (100, 100 * GAP - 0.1))
     assert latency_groups(ns, cpus) == partition
 
 
-@settings(deadline=None)
 @given(st.integers(2, 3), st.integers(2, 3), st.randoms(use_true_random=False))
 def test_sockets_are_found_and_not_the_hyperthreads_in_them(sockets, cores, rng):
     threads = [[(s * 20 + c, 100 + s * 20 + c) for c in range(cores)] for s in range(sockets)]
@@ -84,7 +82,6 @@ def test_sockets_are_found_and_not_the_hyperthreads_in_them(sockets, cores, rng)
 LATENCIES = st.sampled_from([10, 12, 20, 25, 50, 60, 70, 100, 120, 150])
 
 
-@settings(deadline=None)
 @given(
     st.integers(2, 6).flatmap(
         lambda n: st.lists(LATENCIES, min_size=n * (n - 1) // 2, max_size=n * (n - 1) // 2)
@@ -110,7 +107,6 @@ def test_a_gap_is_30_percent_or_more():
     assert groups_of("- 10 12.9\n- - 12.9\n- - -") == []
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 8191), min_size=1, max_size=40))
 def test_cpu_lists_are_read_as_they_are_written(cpus):
     assert parse_cpus(cpu_list(cpus)) == tuple(sorted(cpus))
@@ -157,9 +153,7 @@ def test_the_worst_asymmetric_pairs_are_named_and_the_mean_is_used():
 
 
 @given(st.floats(0.01, 3), st.integers(20, 300), st.floats(0, 0.24), st.randoms(use_true_random=False))
-def test_walks_take_what_pairs_say_whatever_slows_both_bursts_or_less_than_a_quarter_alone(
-    added, count, alone, rng
-):
+def test_walks_take_what_pairs_say_whatever_slows_both_bursts_or_few_alone(added, count, alone, rng):
     """Closed form: pairs that other load slows alike have the same ratio, and quartiles know no others."""
     pairs = np.array([[1 + added, 1]]) * [[rng.uniform(100, 900)] for _ in range(count)]
     for hit in range(int(alone * (count - 1))):

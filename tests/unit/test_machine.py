@@ -12,16 +12,7 @@ from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_wal
 from ptanalyze.core import machine as machines
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.interval import Interval
-from ptanalyze.core.machine import (
-    LINE_BYTES,
-    LINES,
-    Cache,
-    Costs,
-    load_costs,
-    load_machine,
-    machine_names,
-    sharing,
-)
+from ptanalyze.core.machine import Cache, Costs, load_costs, load_machine, machine_names, sharing
 from ptanalyze.cost import counts as cost
 from ptanalyze.cost.counts import DRAM, LLC
 from ptanalyze.formats.capture import open_capture
@@ -125,9 +116,8 @@ def write(tmp_path, old, new, text=GOOD):
 )
 def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, said):
     path = write(tmp_path, old, new)
-    with pytest.raises(UsageError, match=re.escape(f"{path}: {said}")) as caught:
+    with pytest.raises(UsageError, match=re.escape(f"{path}: {said}")):
         load_machine(str(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -207,12 +197,8 @@ def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
 
 def test_a_walk_takes_what_small_pages_add_to_random_reads_less_the_read_of_its_entry():
     """By hand: 2 MiB of entries are beyond 32 KiB of L2, within 4 MiB of LLC; 100 cycles, 40 the read's."""
-    plain = msgspec.structs.replace(
-        load_machine("hydra-haswell"),
-        ghz=2.0,
-        l2=Cache(1 << 16, 8, 0.5, 14.0),
-        llc=Cache(32 << 20, 16, 0.125, 40.0),
-    )
+    l2, llc = Cache(1 << 16, 8, 0.5, 14.0), Cache(32 << 20, 16, 0.125, 40.0)
+    plain = msgspec.structs.replace(load_machine("hydra-haswell"), ghz=2.0, l2=l2, llc=llc)
     local = plain.latency.idle[0][0]
 
     def adding(machine, ns):
@@ -257,9 +243,8 @@ def test_a_read_of_a_table_takes_what_a_measured_walk_over_it_takes(tmp_path):
         beyond /= machine.ghz
         assert beyond == pytest.approx(farther)
     same, odd = with_walks(plain, (0, 1), took | {(1, 1): 81.0}, "measured")
-    assert same.latency == plain.latency and odd.startswith(
-        "latency.walk[1][1] = 81: below a read of the same"
-    )
+    assert same.latency == plain.latency
+    assert odd.startswith("latency.walk[1][1] = 81: below a read of the same")
 
 
 def test_what_is_no_machine_or_no_file_is_refused(tmp_path):
@@ -307,9 +292,8 @@ def test_one_replay_counts_at_every_share_what_a_replay_at_that_share_alone_coun
     for number, share in enumerate((0.125, 0.1, 0.5)):
         alone = counts(sharing(SMALL, f"{share}"))
         for together, counted in ((every.first, alone.first), (every.counters, alone.counters)):
-            assert (at_shares(together.reads, shared.llc)[number] == counted.reads).all() and counted.reads[
-                ..., DRAM
-            ].any()
+            assert (at_shares(together.reads, shared.llc)[number] == counted.reads).all()
+            assert counted.reads[..., DRAM].any()
             assert (together.events == counted.events).all() and (together.classes == counted.classes).all()
 
 
@@ -323,7 +307,7 @@ def test_without_bounds_there_are_no_other_shares():
 def test_a_quarter_of_an_llc_has_its_ways_and_other_shares_are_ways_of_the_same_sets(name):
     llc = load_machine(name).llc
     sets, ways = replace(llc, share=0.25, shares=(0.125, 1)).stacks
-    assert sets == llc.bytes // (LINE_BYTES * llc.ways * LINES)
+    assert sets == llc.bytes // (machines.LINE_BYTES * llc.ways * machines.LINES)
     assert [sets * every + more for every, more in ways] == [llc.lines_at(of) for of in (0.125, 0.25, 1)]
     assert ways[1] == (llc.ways, 0) and ways[2][0] == 4 * llc.ways
 

@@ -57,14 +57,9 @@ def pages(start, number):
     ],
     ids=["as one", "owners", "protections", "MAP_NORESERVE", "files"],
 )
-def test_adjacent_anonymous_mappings_of_one_owner_are_one_vma_and_prefetching_crosses_them(
-    first, second, copied
-):
+def test_adjacent_anonymous_mappings_of_one_owner_are_one_vma_to_prefetching(first, second, copied):
     """Node 2 copies the first page, and what of 16 lies in its VMA."""
-    made = [
-        mmap(0, thread, HEAP + 8 * k * PAGE, 8, flags, prot)
-        for k, (thread, flags, prot) in enumerate((first, second))
-    ]
+    made = [mmap(0, of[0], HEAP + 8 * k * PAGE, 8, *of[1:]) for k, of in enumerate((first, second))]
     touches = [(0, pages(HEAP, 8)), (second[0], pages(HEAP + 8 * PAGE, 8)), (2, [HEAP])]
     done = events(run(process(made, touches, 3), "hydra").counters)
     assert done["pte_copies", 2, 0] == copied
@@ -88,9 +83,7 @@ def shot(event, tlbflush):
     ],
     ids=["munmap two", "munmap", "mprotect", "mprotect to the end", "mprotect two", "madvise two"],
 )
-def test_the_evaluated_kernel_filters_munmap_of_any_width_and_others_that_end_before_their_table(
-    event, single, kernel
-):
+def test_the_evaluated_kernel_filters_munmap_and_what_ends_before_its_table(event, single, kernel):
     assert (shot(event, "single"), shot(event, "munmap-all")) == (single, kernel)
     assert (shot(event, "off"), shot(event, "all")) == (1, 0)
 
@@ -138,13 +131,8 @@ def test_an_event_invalidates_what_the_kernel_unmaps(kind, arguments, result, ex
 
 
 def test_a_shrinking_brk_is_measured_against_the_break_before_it():
-    calls = [
-        (Event.BRK, (0,), 4 * M),
-        (Event.BRK, (8 * M,), 8 * M),
-        (Event.BRK, (5 * M,), 5 * M),
-        (Event.BRK, (M,), 5 * M),
-    ]
-    assert ranges(*calls) == [(2, 5 * M, 8 * M)]
+    calls = [(0, 4 * M), (8 * M, 8 * M), (5 * M, 5 * M), (M, 5 * M)]
+    assert ranges(*((Event.BRK, (asked,), found) for asked, found in calls)) == [(2, 5 * M, 8 * M)]
 
 
 def test_events_outside_the_region_of_interest_take_nothing_away():

@@ -195,10 +195,8 @@ def test_the_only_one_is_refused_with_the_reason_if_it_cannot_trace(places, vers
 @pytest.mark.parametrize(("version", "plugin"), [("8.2.2", "libpt_qemu.so"), ("9.0.0", "libpt_qemu_api2.so")])
 def test_each_gets_the_build_of_its_interface(places, version, plugin):
     put(places["path"], version)
-    assert tracers.qemu().plugin.name == plugin and tracers.qemu().version == (
-        int(version[0]),
-        int(version[2]),
-    )
+    assert tracers.qemu().plugin.name == plugin
+    assert tracers.qemu().version == (int(version[0]), int(version[2]))
 
 
 # Where the native tools are looked for, and what a person reads who has none.
@@ -215,9 +213,7 @@ def nothing_built(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("as_checkout", [True, False])
-def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
-    nothing_built, monkeypatch, tmp_path, as_checkout
-):
+def test_a_checkout_and_a_flat_directory_hold_all_tools(nothing_built, monkeypatch, tmp_path, as_checkout):
     for name, place in TOOLS.items():
         file = tmp_path / "here" / (place if as_checkout else "") / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -226,15 +222,9 @@ def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
     assert {locate.native(name).name for name in TOOLS} == set(TOOLS)
 
 
-def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package_and_that_before_the_path(
-    nothing_built, monkeypatch, tmp_path
-):
-    places = [
-        tmp_path / "named",
-        tmp_path / "nowhere/dumps/build",
-        tmp_path / "site/native_tools_of_a_test",
-        tmp_path,
-    ]
+def test_what_is_named_comes_before_a_checkout_a_package_and_the_path(nothing_built, monkeypatch, tmp_path):
+    names = "named", "nowhere/dumps/build", "site/native_tools_of_a_test", "."
+    places = [tmp_path / name for name in names]
     monkeypatch.setenv("PTANALYZE_NATIVE", str(places[0]))
     monkeypatch.syspath_prepend(tmp_path / "site")
     for place in places:
@@ -271,9 +261,7 @@ def program(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", [".", "work"])
-def test_a_shell_finds_the_program_of_an_environment_below_and_elsewhere(
-    program, tmp_path, monkeypatch, where
-):
+def test_a_shell_finds_the_program_of_an_environment_anywhere(program, tmp_path, monkeypatch, where):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / where)
     assert len(this_program()) < 25
@@ -284,9 +272,7 @@ def test_a_shell_finds_the_program_of_an_environment_below_and_elsewhere(
 
 @pytest.mark.parametrize("where", [".", "work"])
 @pytest.mark.parametrize("known", [True, False])
-def test_what_to_type_next_is_found_with_and_without_the_environment_in_the_path(
-    program, tmp_path, monkeypatch, where, known
-):
+def test_what_to_type_next_is_found_whatever_is_in_the_path(program, tmp_path, monkeypatch, where, known):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / where)
     if not known:

@@ -61,7 +61,7 @@ def test_a_damaged_trial_names_file_and_field(tmp_path, old, new, why):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(CaptureError, match=why) as refused:
         read_measured(path)
-    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+    assert str(path) in str(refused.value)
 
 
 # A trial of page sizes: what it says of placements is the law of the program, whatever its numbers are.
@@ -129,22 +129,16 @@ def test_a_core_that_hides_as_much_of_each_walk_is_inside(outside, hidden, far, 
     run = {"cpus": 3}
     if timed:
         run |= {"executed": 10**6, "timed": (took / 10**6, False)}
-    *_, found = tried(
-        read(500_000, 500_000),
-        read(few - remote, remote),
-        read(10**6 - far, far),
-        gain=Interval.exactly(took / huge),
-        machine=msgspec.structs.replace(MACHINE, cpus_per_node=4, walkers=1),
-        run=run,
-    )
+    counts = read(500_000, 500_000), read(few - remote, remote), read(10**6 - far, far)
+    one = msgspec.structs.replace(MACHINE, cpus_per_node=4, walkers=1)
+    *_, found = tried(*counts, gain=Interval.exactly(took / huge), machine=one, run=run)
     assert found.speedup.low * 0.999 <= took / there <= found.speedup.high * 1.001
 
 
 def test_longer_walks_cost_more_by_a_trial_and_less_of_it_is_noise():
     gain = Interval(1.4, 1.5, 1.6)
-    found = tried(
-        read(500, 500), read(50, 0), *(read(1000 - far, far) for far in range(0, 1001, 100)), gain=gain
-    )
+    others = (read(1000 - far, far) for far in range(0, 1001, 100))
+    found = tried(read(500, 500), read(50, 0), *others, gain=gain)
     for end in ("low", "middle", "high"):
         speedups = [getattr(one.speedup, end) for one in found[2:] if one is not found[7]]
         assert speedups == sorted(speedups, reverse=True)
@@ -201,13 +195,10 @@ def test_the_steep_end_is_one_cycle_for_each():
 
 
 def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
-    *_, found = tried(
-        read(500, 500), read(0, 0), read(0, 1000), gain=Interval.exactly(1.5), huge_share_huge=0.8
-    )
+    counts, gain = (read(500, 500), read(0, 0), read(0, 1000)), Interval.exactly(1.5)
+    *_, found = tried(*counts, gain=gain, huge_share_huge=0.8)
     assert found.speedup.middle == pytest.approx(1 / (1 + 1 / 3 / 0.8 / 3))
-    *_, found = tried(
-        read(500, 500), read(0, 0), read(0, 1000), gain=Interval.exactly(1.5), huge_share_found=0.4
-    )
+    *_, found = tried(*counts, gain=gain, huge_share_found=0.4)
     assert found.speedup.middle == pytest.approx(1 / (1 + 1 / 3 / 3))
 
 
@@ -228,10 +219,9 @@ def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
     ],
 )
 def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
-    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}") as refused:
+    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}"):
         tried(read(1000, 0), read(huge, 0), **trial)[0]
         msgspec.structs.replace(TRIAL, **trial).must_fit(traced=True)
-    assert "\n" not in str(refused.value)
 
 
 # What-ifs of a capture: a trial of another size, or one that needs a trace.
@@ -240,13 +230,8 @@ def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
 def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, own=None, **options):
     """[Result] of a program that reads each page of 2 MiB twice, on two nodes; its tables are on node 1."""
     vas = [HEAP + k * PAGE for k in range(512)]
-    snapshot = build_snapshot(
-        [(va, k) for k, va in enumerate(vas)],
-        host,
-        table_nodes=(1,),
-        vmas=[(HEAP, HEAP + 512 * PAGE, "")],
-        facts={"cpu": "a CPU"},
-    )
+    pages, vmas = [(va, k) for k, va in enumerate(vas)], [(HEAP, HEAP + 512 * PAGE, "")]
+    snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=vmas, facts={"cpu": "a CPU"})
     trace = build_trace([(0, vas * 2)], [(0, 0, Event.ROI_START, (), 0)])
     snapshot = replace(snapshot, trial=own)
     trace = replace(trace, facts={**trace.facts, "command": "/usr/bin/redis-server --port 1"})
@@ -295,6 +280,5 @@ def test_a_capture_whose_trial_tells_nothing_is_answered_without_it(huge_share, 
     ],
 )
 def test_a_trial_of_something_else_is_refused(trial, options, why):
-    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}") as refused:
+    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}"):
         asked(trial, **options)
-    assert "\n" not in str(refused.value)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import strategies
 from naive import data_moves
 from naive.memory_manager import Memory
 from naive.replay import Touched, last_vmas
@@ -21,16 +22,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.world.page_homes import first_touches
 from ptanalyze.world.thread_placement import place
 from replay_cases import HEAP, REGIONS, case, events, run, scenario_of
-from strategies import (
-    FRAMES_PER_NODE,
-    PAGE,
-    REGION,
-    Page,
-    build_snapshot,
-    build_topology,
-    build_trace,
-    small_machine,
-)
+from strategies import PAGE, REGION, Page, build_snapshot, build_topology, build_trace, small_machine
 from unit.test_replay import assert_as_naive
 
 # What was mapped before the region of interest is where it was touched first, for all policies alike.
@@ -78,22 +70,11 @@ def late_cases(draw, native=True):
     vmas = [(a, b, "v") for a, b in itertools.pairwise(cuts)]
     captured_on = draw(st.sampled_from([1, nodes])) if native else nodes
     spread = [node % captured_on for node in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))]
-    snapshot = build_snapshot(
-        pages,
-        None if native else [],
-        nodes=captured_on,
-        table_nodes=spread,
-        host_table_nodes=spread,
-        vmas=vmas,
-    )
+    where = {"nodes": captured_on, "table_nodes": spread, "host_table_nodes": spread}
+    snapshot = build_snapshot(pages, None if native else [], vmas=vmas, **where)
     touch = st.builds(lambda page: (page.va, True), st.sampled_from(pages))
-    chunks = draw(
-        st.lists(
-            st.tuples(st.integers(0, threads - 1), st.lists(touch, min_size=1, max_size=6)),
-            min_size=1,
-            max_size=5,
-        )
-    )
+    chunk = st.tuples(st.integers(0, threads - 1), st.lists(touch, min_size=1, max_size=6))
+    chunks = draw(st.lists(chunk, min_size=1, max_size=5))
     return case(snapshot, build_trace(chunks, draw(before(threads)), threads), nodes)
 
 
@@ -110,10 +91,8 @@ def touched(one):
 def test_each_table_that_there_was_is_where_the_twin_has_it_and_no_other_is_anywhere(one):
     memory, twin = touched(one)
     tables, homes = one.space.tables, scenario_of(one).first_homes
-    keys = [
-        (int(level), int(base) >> (12 + 9 * int(level)))
-        for level, base in zip(tables.level, tables.base, strict=True)
-    ]
+    known = zip(tables.level.tolist(), tables.base.tolist(), strict=True)
+    keys = [(level, base >> (12 + 9 * level)) for level, base in known]
     expect = [twin.table(key) if key in memory.exists else -1 for key in keys]
     assert homes.tolist() == expect
 
@@ -141,15 +120,7 @@ TWO_BREAKS = [(Event.BRK, (end,), end) for end in (HEAP + 3 * REGION, HEAP + REG
         ([(Event.MREMAP, (HEAP + REGION, REGION, PAGE, 3), HEAP + 8 * REGION)], [0, 2]),
         ([(Event.MADVISE, (HEAP, 3 * REGION, 14), 0)], [0, 1, 2]),
     ],
-    ids=[
-        "munmap",
-        "mmap over",
-        "brk",
-        "mremap cuts off",
-        "mremap moves",
-        "mremap moves and cuts off",
-        "madvise",
-    ],
+    ids=["munmap", "mmap over", "brk", "mremap cuts", "mremap moves", "mremap cuts and moves", "madvise"],
 )
 def test_what_a_call_unmapped_as_a_whole_has_no_first_toucher(calls, left):
     """free_pgtables frees the table with what it maps: the next fault is the first again."""
@@ -163,15 +134,12 @@ def test_what_a_call_unmapped_as_a_whole_has_no_first_toucher(calls, left):
 @pytest.mark.twin
 @pytest.mark.parametrize("init", ["parallel", "single"])
 @pytest.mark.parametrize("guest", ["native", "visible"])
-def test_a_process_that_began_before_its_trace_has_its_tables_where_its_kernel_put_them(
-    tmp_path, init, guest
-):
+def test_a_process_that_began_before_its_trace_has_its_tables_where_they_were_made(tmp_path, init, guest):
     """synth places every table in the fault that makes it, whether the faults are traced or not."""
     asked = {"nodes": 4, "threads": 4, "accesses": 500, "init_trace": False, "mapped_by": "main"}
     capture = synth(tmp_path / "c", "32M", init=init, guest=guest, **asked)
-    scenario = Setup.of(machine="vmitosis-cascade-lake", threads_on="recorded").scenario(
-        capture.snapshot, capture.trace
-    )
+    asked = Setup.of(machine="vmitosis-cascade-lake", threads_on="recorded")
+    scenario = asked.scenario(capture.snapshot, capture.trace)
     split, snapshot = scenario.space.guest_tables, capture.snapshot
     assert scenario.first_homes[:split].tolist() == snapshot.guest.node.tolist()
     assert len(set(snapshot.guest.node.tolist())) == (4 if init == "parallel" else 1)
@@ -252,9 +220,8 @@ def test_recorded_cpus_are_used_when_the_capture_has_several_nodes():
 
 
 def test_an_event_happens_on_the_cpu_it_was_recorded_on_if_that_is_known():
-    trace = build_trace(
-        [(1, [0x1000]), (1, [0x1000])], [(0, t, Event.MUNMAP, (0, 0), 0) for t in (0, 1, 1, 1)]
-    )
+    events = [(0, thread, Event.MUNMAP, (0, 0), 0) for thread in (0, 1, 1, 1)]
+    trace = build_trace([(1, [0x1000]), (1, [0x1000])], events)
     trace.chunks["cpu"], trace.events["cpu"] = [1, 3], [0, 2, -1, 99]
     placement = place(trace, small_machine(4), topology=build_topology(4))
     assert nodes(placement) == [1, 3]
@@ -370,7 +337,7 @@ MATRIX = ((100.0, 200.0, 300.0), (200.0, 100.0, 250.0), (300.0, 250.0, 250.0))
 def spread():
     """Six regions, tables on nodes 0, 1, 2 in turn; the data of each region on one node."""
     pages = [
-        (LOW_HEAP + r * REGION + k * PAGE, (r + 1) % 3 * FRAMES_PER_NODE + 512 * r + k)
+        (LOW_HEAP + r * REGION + k * PAGE, (r + 1) % 3 * strategies.FRAMES_PER_NODE + 512 * r + k)
         for r in range(6)
         for k in range(8)
     ]

@@ -308,11 +308,8 @@ def test_copies_of_some_tables_take_thirty_lines():
 
 # Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles.
 
-FILES = [
-    path
-    for package in (policies, ptanalyze_policies)
-    for path in sorted(Path(package.__file__).parent.glob("*.py"))
-]
+PLACES = [Path(package.__file__).parent for package in (policies, ptanalyze_policies)]
+FILES = [path for place in PLACES for path in sorted(place.glob("*.py"))]
 COMPILED = {"hook", "called_hook", "kernel"}
 
 
@@ -333,9 +330,8 @@ def test_only_hooks_lack_types(path):
 
 
 def test_each_policy_is_in_the_file_of_its_name():
-    together = dict.fromkeys(
-        ("linux", "first-touch", "interleave", "bind", "ept-reset", "ideal"), "baselines"
-    )
+    baselines = ("linux", "first-touch", "interleave", "bind", "ept-reset", "ideal")
+    together = dict.fromkeys(baselines, "baselines")
     for name, place in policies.POLICIES.items():
         assert place.partition(".")[0] == together.get(name, name.replace("-", "_"))
         assert policies.find(name).name == name

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_classify import with_vmas
 from test_vm import VA, host_dump, write_both
 from test_walker import passes
 
+import strategies
 from captures import TRIAL, contents
 from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
@@ -129,7 +129,7 @@ def same_space(one, other):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_every_result_of_a_redacted_capture_is_the_same(tmp_path_factory, data):
-    snapshot = with_vmas(data.draw(snapshots()), data.draw)
+    snapshot = strategies.with_vmas(data.draw(snapshots()), data.draw)
     trace = data.draw(traces(snapshot))
     facts = {"emulator": [[int(v["start"]), int(v["end"])] for v in snapshot.vmas if v["emulator"]]}
     shared = redacted(replace(snapshot, facts=facts), tmp_path_factory.mktemp("redact"))
@@ -148,10 +148,8 @@ def test_every_result_of_a_redacted_capture_is_the_same(tmp_path_factory, data):
 @pytest.mark.twin
 def test_flags_stay_and_what_maps_nothing_is_forgotten(tmp_path):
     snapshot = build_snapshot([Page(VA, 9), Page(VA + PAGE, 5000, protnone=True), Page(VA + REGION, 512, 2)])
-    leaf, upper = (
-        int(np.flatnonzero(snapshot.guest.level == 1)[0]),
-        int(np.flatnonzero(snapshot.guest.level == 2)[0]),
-    )
+    leaf = int(np.flatnonzero(snapshot.guest.level == 1)[0])
+    upper = int(np.flatnonzero(snapshot.guest.level == 2)[0])
     snapshot.guest.entries[leaf, 3] = 0x0FFF_FFFF_FFFF_F002
     snapshot.guest.entries[leaf, 0] |= np.uint64(1 << 63 | 1 << 58)
     snapshot.guest.entries[upper, 1] |= np.uint64(1 << 12)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptanalyze
-from captures import without_calls_outside, write_trace
+from captures import pages_of, without_calls_outside, write_trace
 from naive import replay as naive
 from naive.walker import NaiveTlb
 from ptanalyze.analysis.replay import at_shares, replay_steady_state, replay_walks, start
@@ -34,7 +34,7 @@ from ptanalyze.policies.static_replicas import guest_part, masked
 from ptanalyze.world.mm_events import region_of_interest, within_region
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import Effort
-from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of
+from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of, with_events
 from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_machine
 
 pytestmark = pytest.mark.twin
@@ -69,11 +69,8 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
     snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], vmas=[(HEAP, HEAP + 40 * PAGE, "h")])
     process = case(snapshot, build_trace([(0, pages) for _ in nodes], [BEGINS]))
     cpus = np.array(nodes, np.int32), np.zeros(1, np.int32)
-    scenario = scenario_of(
-        process._replace(
-            placement=type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
-        )
-    )
+    moved = type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
+    scenario = scenario_of(process._replace(placement=moved))
     run, _, _ = twice(scenario, "mitosis", {"mode": "migrate"})
     done = [run.first.events, run.counters.events]
     tables = int(run.counters.pages[0])
@@ -115,9 +112,8 @@ def test_what_map_fixed_lands_on_in_a_further_run_is_of_the_node_that_mapped_it_
         (2, 0, Event.MADVISE, (HEAP, 4 * PAGE, 4), 0), (3, 0, Event.MUNMAP, (HEAP, gone * PAGE), 0),
     ]  # fmt: skip
     calls = calls if gone else calls[:-1]
-    snapshot = build_snapshot(
-        [(va, 1 + k) for k, va in enumerate(pages)], vmas=[(HEAP, HEAP + 4 * PAGE, "h")]
-    )
+    placed = [(va, 1 + k) for k, va in enumerate(pages)]
+    snapshot = build_snapshot(placed, vmas=[(HEAP, HEAP + 4 * PAGE, "h")])
     trace = build_trace([(0, pages), (1, pages), (0, pages), (0, pages[2:])], calls, 2)
     scenario = scenario_of(case(snapshot, trace, 2))
     steps = [one.history.steps for one in (scenario, scenario.steady_state())]
@@ -178,12 +174,7 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
         mapped = calls[(calls["kind"] == Event.MMAP) & (untouched | untouched[gone])]
         places = zip(mapped["result"].tolist(), mapped["b"].tolist(), strict=True)
         kept[gone] &= not any(at < end and start < at + length for at, length in places)
-    drawn = as_a_kernel_does(
-        drawn._replace(
-            trace=replace(drawn.trace, events=drawn.trace.events[kept]),
-            placement=replace(drawn.placement, event_cpu=drawn.placement.event_cpu[kept]),
-        )
-    )
+    drawn = as_a_kernel_does(with_events(drawn, kept))
     scenario = scenario_of(drawn)
     run, first, second = twice(scenario, name)
     if not first:
@@ -247,9 +238,8 @@ def naive_again(scenario, elsewhere=(0, 0)):
 @given(seed=st.integers(0, 999), many=st.integers(1, 60))
 def test_tlbs_are_as_the_first_run_left_them(seed, many):
     rng = np.random.default_rng(seed)
-    chunks = [
-        (int(t), [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 30) % many]) for t in rng.integers(0, 2, 6)
-    ]
+    threads = rng.integers(0, 2, 6).tolist()
+    chunks = [(t, [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 30) % many]) for t in threads]
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
     scenario = real_scenario(build_trace(chunks, [BEGINS], 2), snapshot)
     assert scenario.steady_stream.page.tolist() == naive_again(scenario)
@@ -398,12 +388,8 @@ def equal(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-CALLS = st.lists(
-    st.tuples(
-        st.sampled_from([Event.MUNMAP, Event.MPROTECT, Event.MADVISE]), st.integers(0, 30), st.integers(1, 60)
-    ),
-    max_size=3,
-)
+TAKEN_AWAY = st.sampled_from([Event.MUNMAP, Event.MPROTECT, Event.MADVISE])
+CALLS = st.lists(st.tuples(TAKEN_AWAY, st.integers(0, 30), st.integers(1, 60)), max_size=3)
 
 
 @settings(max_examples=60, deadline=None)
@@ -429,7 +415,7 @@ def test_calls_outside_the_region_change_no_walk_wherever_its_own_are(data, befo
 
 def page_numbers(trace, least):
     touches = [piece.decode(Scratch()) for piece in pieces(trace.batches(least))]
-    number = [trace.regions[t.page >> 9].astype(np.int64) << 9 | t.page & 511 for t in touches]
+    number = [pages_of(trace, t.page) for t in touches]
     return [t.chunks for t in touches], np.concatenate(number).tolist()
 
 
@@ -525,9 +511,7 @@ def test_weighted_interleave_places_what_its_twin_places(data, native):
 
 @settings(max_examples=3 * EXAMPLES, deadline=None)
 @given(data=st.data(), native=st.booleans(), params=hydra, batch=st.sampled_from([1, 3, 1 << 20]))
-def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants_at_every_step(
-    data, native, params, batch
-):
+def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants(data, native, params, batch):
     assert_as_naive(data.draw(cases(native)), "hydra", params, every_step=True, batch=batch)
 
 
@@ -576,15 +560,8 @@ def replicated_on(case, nodes, chosen):
             level, number = table
             return chosen(number << (12 + 9 * level), (number + 1) << (12 + 9 * level))
 
-        return naive.Fixed(
-            memory,
-            space,
-            machine.nodes,
-            replicas=sorted(nodes),
-            serve=serve,
-            replicated=replicated,
-            **where_they_were(case),
-        )
+        how = {"replicas": sorted(nodes), "serve": serve, "replicated": replicated}
+        return naive.Fixed(memory, space, machine.nodes, **how, **where_they_were(case))
 
     return twin
 
@@ -633,11 +610,8 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
         return
     assert_same_as(case, replicated_on(case, nodes, at), policy, {})
     if len(levels) == 5:
-        done = [
-            run(case, *asked).counters
-            for asked in ((policy,), ("mitosis", {"nodes": ",".join(map(str, nodes))}))
-        ]
-        for counted in zip(*done, strict=True):
+        mitosis = run(case, "mitosis", {"nodes": ",".join(map(str, nodes))})
+        for counted in zip(run(case, policy).counters, mitosis.counters, strict=True):
             np.testing.assert_array_equal(*counted)
 
 
@@ -659,9 +633,8 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
 def test_a_mask_or_nodes_that_mean_nothing_are_named_with_their_value(mask, nodes, said):
     process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]), 3)
     side = guest_part(lambda scenario, params: masked(scenario, mask, nodes))
-    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+    with pytest.raises(UsageError, match=re.escape(said)):
         run(process, Policy("some", "some", guest=side, source="a test"))
-    assert "\n" not in str(caught.value)
 
 
 class Moving(naive.Fixed):

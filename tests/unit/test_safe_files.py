@@ -22,16 +22,7 @@ from needs import needs_root
 from ptanalyze import classify, synth
 from ptanalyze.core import safe_files
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
-from ptanalyze.core.safe_files import (
-    NAME,
-    crc_of,
-    crc_of_zeros,
-    open_inside,
-    own_directory,
-    remove_unfinished,
-    temporary_directory,
-    unfinished_directory,
-)
+from ptanalyze.core.safe_files import NAME, crc_of, crc_of_zeros, open_inside, unfinished_directory
 from ptanalyze.formats import trace as trace_files
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
@@ -156,15 +147,14 @@ with temporary_directory():
 def test_what_a_killed_process_left_among_temporary_files_is_removed_by_the_next(tmp_path, monkeypatch):
     command = [sys.executable, "-c", IN_A_TEMPORARY_DIRECTORY]
     env = os.environ | {"TMPDIR": str(tmp_path)}
-    killed, living = (
-        subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    killed, living = (subprocess.Popen(command, env=env, **pipes) for _ in range(2))
     for process in (killed, living):
         process.stdout.read(1)
     ended(killed, signal.SIGKILL)
     assert len(os.listdir(tmp_path)) == 2
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with temporary_directory() as ours:
+    with safe_files.temporary_directory() as ours:
         assert len(os.listdir(tmp_path)) == 2 and ours.parent == tmp_path
     living.communicate(b"")
     assert not os.listdir(tmp_path)
@@ -227,12 +217,12 @@ def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkey
 
         def too_late(*arguments):
             patched.undo()
-            remove_unfinished(tmp_path)
+            safe_files.remove_unfinished(tmp_path)
             return real(*arguments)
 
         patched.setattr(module, call, too_late)
         with make(tmp_path):
-            remove_unfinished(tmp_path)
+            safe_files.remove_unfinished(tmp_path)
             assert len(os.listdir(tmp_path)) == 1
 
 
@@ -293,7 +283,7 @@ def test_root_with_the_home_of_another_user_leaves_nothing_there(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
-    assert not own_directory(home / ".local" / "state") and not list(home.iterdir())
+    assert not safe_files.own_directory(home / ".local" / "state") and not list(home.iterdir())
 
 
 # The CRC-32 of a file is zlib's, whatever of it is a hole.
@@ -353,9 +343,8 @@ def test_a_packed_capture_is_what_it_was(packed, tmp_path):
     small_trace, trace = load(small).trace, load(whole).trace
     entries = [load(of).snapshot.guest.entries for of in packed]
     assert np.array_equal(*entries)
-    assert np.array_equal(small_trace.chunks, trace.chunks) and not [
-        *damaged_files(small, read_manifest(small))
-    ]
+    assert np.array_equal(small_trace.chunks, trace.chunks)
+    assert not [*damaged_files(small, read_manifest(small))]
     sealed = read_manifest(small).files
     seal(small, "process", {})
     assert read_manifest(small).files == sealed
@@ -380,9 +369,8 @@ def test_a_packed_file_that_is_damaged_or_too_large_is_refused_in_one_line(packe
         path.symlink_to(packed[1] / "trace.ptt")
     else:
         content[len(content) // 2] ^= 1
-        path.write_bytes(
-            {"cut": content[:-40], "foreign": b"no xz", "longer": whole + b"x", "flipped": content}[harm]
-        )
+        spoilt = {"cut": content[:-40], "foreign": b"no xz", "longer": whole + b"x", "flipped": content}
+        path.write_bytes(spoilt[harm])
     safe_files._unpacking.cache_clear()
     with pytest.raises(CaptureError, match=r"(trace\.ptt|gpt\.entries)\.xz"):
         _ = load(packed[0]).trace

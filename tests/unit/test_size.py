@@ -83,26 +83,10 @@ def test_a_factor_or_a_size_is_asked_for(tmp_path):
     assert growth(capture.snapshot, stands_for("1G")).factor == pytest.approx(16)
     assert growth(capture.snapshot, stands_for("2.5x")).factor == 2.5
     assert stands_for("1G").factor(96 * MIB, 32 * MIB) == pytest.approx((1024 - 32) / 64)
-    for wrong in (
-        "",
-        "x",
-        "-4",
-        "0.5x",
-        "0",
-        "64",
-        "2.5",
-        "67108864",
-        "200Q",
-        "1e9",
-        "inf",
-        "4 times",
-        10**9,
-    ):
-        with pytest.raises(
-            UsageError, match=r"^--stands-for .*(1 to 1000000|factor as 64x, a size as 64G)"
-        ) as caught:
+    no_factors = ["", "x", "-4", "0.5x", "0", "64", "2.5", "67108864", "200Q", "1e9", "inf", "4 times", 10**9]
+    for wrong in no_factors:
+        with pytest.raises(UsageError, match=r"^--stands-for .*(1 to 1000000|factor as 64x, a size as 64G)"):
             stands_for(wrong)
-        assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=r"--stands-for 32\.0 MiB: the capture maps 64\.0 MiB; give"):
         growth(capture.snapshot, stands_for("32M"))
     with pytest.raises(UsageError, match="no page tables that tell its size"):
@@ -154,9 +138,8 @@ def test_questions_about_a_larger_run_that_cannot_be_answered(tmp_path, how, why
     if why is None:
         assert len(whatif(capture, "mitosis", stands_for=4, **how)) == 2
         return
-    with pytest.raises(UsageError, match=rf"^--stands-for.*{why}") as caught:
+    with pytest.raises(UsageError, match=rf"^--stands-for.*{why}"):
         whatif(capture, "mitosis", stands_for=4, **how)
-    assert "\n" not in str(caught.value)
 
 
 # One mechanism: made smaller, or asked for larger.

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from captures import pages_of
 from naive import synth as naive
 from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.leaf_classes import classify_pages
@@ -90,7 +91,7 @@ def steps_of(trace, cpu_node):
     events = iter([*trace.events, None])
     event = next(events)
     for batch in trace.batches(1 << 12):
-        pages = (trace.regions[batch.page >> 9].astype(np.int64) << 9) + (batch.page & 511) - (START >> 12)
+        pages = pages_of(trace, batch.page) - (START >> 12)
         start = trace.chunks["first"][batch.chunks.start]
         for number in range(batch.chunks.start, batch.chunks.stop):
             while event is not None and event["chunk"] <= number:
@@ -218,16 +219,8 @@ def test_an_oblivious_guest_sees_one_node_of_all_the_memory(tmp_path):
 
 @pytest.mark.compiled
 def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
-    parameters = Parameters(
-        size=8 * MIB,
-        nodes=2,
-        threads=2,
-        accesses=20000,
-        move="0.5:1:0",
-        move_data="0.5:1000",
-        init_trace=False,
-    )
-    capture = make(parameters, tmp_path)
+    moves = {"move": "0.5:1:0", "move_data": "0.5:1000", "init_trace": False}
+    capture = make(Parameters(size=8 * MIB, nodes=2, threads=2, accesses=20000, **moves), tmp_path)
     trace, node_of = capture.trace, capture.snapshot.topology.node_of_cpu()
     seen = trace.chunks["thread"] == 1
     nodes = node_of[trace.chunks["cpu"][seen]]
@@ -276,7 +269,7 @@ def part_of(graph, thread, threads):
     return range(graph.vertices * thread // threads, graph.vertices * (thread + 1) // threads)
 
 
-def pages_of(accesses, n):
+def pages_and_writes(accesses, n):
     bytes_and_writes = list(islice(accesses, n))
     return [byte // 4096 for byte, _ in bytes_and_writes], [write for _, write in bytes_and_writes]
 
@@ -288,14 +281,14 @@ def test_graph_kernels_touch_what_the_twin_touches(kernel, name, seed, threads, 
     plan = planned(f"{kind}:{name}", seed=seed, threads=threads, accesses=accesses)
     graph = graph_of(plan)
     for thread in range(threads):
-        expected = pages_of(GAP[kernel](graph, part_of(graph, thread, threads)), 3000)
+        expected = pages_and_writes(GAP[kernel](graph, part_of(graph, thread, threads)), 3000)
         assert taken(page_source(plan, thread), 3000, most) == expected
 
 
 def test_a_part_that_is_done_begins_again_and_components_go_on_to_the_second_neighbour():
     plan = planned("cc:uni16", threads=2, accesses=1 << 20)
     graph, n = graph_of(plan), 5 * 32768 + 500
-    expected = pages_of(naive.components(graph, part_of(graph, 1, 2)), n)
+    expected = pages_and_writes(naive.components(graph, part_of(graph, 1, 2)), n)
     assert taken(page_source(plan, 1), n) == expected
 
 
@@ -320,7 +313,7 @@ def written_arrays(graph, pages, wrote):
 def test_lookups_touch_what_the_twin_touches(seed, thread, pattern):
     plan = planned(pattern, seed=seed, threads=THREADS)
     fan = int(pattern.partition(":")[2] or 16)
-    expected = pages_of(naive.lookups(8 * MIB, fan, key_of(plan), thread), 2000)
+    expected = pages_and_writes(naive.lookups(8 * MIB, fan, key_of(plan), thread), 2000)
     assert taken(page_source(plan, thread), 2000) == expected
 
 
@@ -328,7 +321,7 @@ def test_lookups_touch_what_the_twin_touches(seed, thread, pattern):
 @given(st.integers(0, 99), st.integers(0, 2))
 def test_annealing_touches_what_the_twin_touches(seed, thread):
     plan = planned("anneal", seed=seed, threads=THREADS)
-    expected = pages_of(naive.swaps(8 * MIB, key_of(plan), thread), 2000)
+    expected = pages_and_writes(naive.swaps(8 * MIB, key_of(plan), thread), 2000)
     assert taken(page_source(plan, thread), 2000) == expected
 
 
@@ -388,7 +381,7 @@ def test_a_capture_of_a_shape_passes_every_check_and_comes_out_the_same_again(tm
 def test_what_contradicts_a_shape_is_refused_with_what_is_allowed(options, words):
     with pytest.raises(UsageError) as refused:
         plan_of(Parameters(**{"nodes": 1, "threads": 1} | options))
-    assert words in str(refused.value) and "\n" not in str(refused.value)
+    assert words in str(refused.value)
 
 
 # What threads of a synthetic capture touch, and what is refused.
@@ -415,7 +408,6 @@ def test_drawn_numbers_are_even_over_nodes_and_unlike_those_of_the_next_key():
     assert np.abs(both - 1 / 16).max() < 5 * np.sqrt(1 / 16 / len(n))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3000), WORD)
 def test_a_permutation_reaches_every_number_once(n, key):
     out = np.empty(n, np.int64)
@@ -507,7 +499,7 @@ def test_sequential_goes_round_from_the_thread_s_own_part_on():
 def test_what_is_out_of_range_or_contradicts_itself_is_refused_with_what_is_allowed(options, words):
     with pytest.raises(UsageError) as refused:
         frames_of(plan_of(Parameters(**{"size": 8 * MIB, "nodes": 2} | options)))
-    assert words in str(refused.value) and "\n" not in str(refused.value)
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "12", "1X", "0G", "1.5K", "-1G", "infG", "9" * 400 + "T"])

@@ -15,23 +15,11 @@ from ptanalyze.capture.live.supervise import TraceSize
 from ptanalyze.cli.record import Progress
 from ptanalyze.core.columns import Section
 from ptanalyze.formats.text_output import plain
-from ptanalyze.show.terminal import (
-    Column,
-    console,
-    distinct,
-    lines_of_progress,
-    parts,
-    percent,
-    print_json,
-    print_rows,
-    print_view,
-    progress_bar,
-)
+from ptanalyze.show import terminal
+from ptanalyze.show.terminal import Column, console, distinct, parts, print_rows, print_view, progress_bar
 
-WIDE_ROWS = [
-    {"policy": name, **{f"quantity {k}": 1000 * k for k in range(20)}}
-    for name in ("linux", "vmitosis-replicate")
-]
+WIDE = {f"quantity {k}": 1000 * k for k in range(20)}
+WIDE_ROWS = [{"policy": name, **WIDE} for name in ("linux", "vmitosis-replicate")]
 NAMES = st.text("abc -", max_size=40)
 
 
@@ -63,7 +51,7 @@ def test_what_stands_above_is_not_said_again_where_a_second_column_tells_rows_ap
 
 @given(st.floats(0, 1))
 def test_a_share_has_two_digits_and_is_never_rounded_to_nothing_or_to_all(share):
-    text = percent(share)
+    text = terminal.percent(share)
     assert (text == "0 %") is (share == 0) and (text == "100 %") is (share == 1)
     if text[0] not in "<>":
         assert abs(float(text.removesuffix(" %")) - 100 * share) <= (0.05 if share < 0.0995 else 0.5) + 1e-9
@@ -107,12 +95,10 @@ def test_json_has_no_number_that_json_has_not(capsys):
     import numpy as np
 
     value = {"nan": float("nan"), "array": np.array([1.5, np.inf]), "int": np.int64(3), "tuple": (True, None)}
-    print_json("x", value, {})
-    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
-        "schema": 2,
-        "what": "x",
-        "result": {"nan": None, "array": [1.5, None], "int": 3, "tuple": [True, None]},
-    }
+    terminal.print_json("x", value, {})
+    shown = {"nan": None, "array": [1.5, None], "int": 3, "tuple": [True, None]}
+    said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert said == {"schema": 2, "what": "x", "result": shown}
     with pytest.raises(TypeError, match="object has no JSON form"):
         plain(object())
 
@@ -159,7 +145,7 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal_until_it_ends(m
 
 def test_long_work_announces_itself_in_a_log(monkeypatch):
     monkeypatch.setattr("sys.stderr", log := Log())
-    with lines_of_progress(3600, 0.01):
+    with terminal.lines_of_progress(3600, 0.01):
         assert log.line.wait(60)
     recording = Progress()
     for after in (1, 5, 6, 35, 36):

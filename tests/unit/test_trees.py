@@ -126,11 +126,9 @@ def test_every_region_is_resolved_as_by_following_entries(snapshot, data):
         if found and found[1] > 1:
             assert (leaf, level, int(space.regions.slot[k])) == found[:3]
         else:
-            assert (
-                level == 1
-                and int(space.tables.base[leaf]) == va >> 21 << 21
-                and space.tables.level[leaf] == 1
-            )
+            assert level == 1
+            assert int(space.tables.base[leaf]) == va >> 21 << 21
+            assert space.tables.level[leaf] == 1
     check_closed(space)
 
 
@@ -153,9 +151,9 @@ def test_guest_tables_know_the_host_entry_of_their_frame():
     for t in range(guest):
         leaf, slot = int(tables.host_leaf[t]) - guest, int(tables.host_slot[t])
         frame = int(snapshot.guest.frame[t])
-        assert (
-            host.level[leaf] == 3 and slot == frame >> 18 & 511 and host.base[leaf] == frame << 12 >> 39 << 39
-        )
+        assert host.level[leaf] == 3
+        assert slot == frame >> 18 & 511
+        assert host.base[leaf] == frame << 12 >> 39 << 39
 
 
 def test_guest_frames_outside_the_host_are_counted_never_followed():

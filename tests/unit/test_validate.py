@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captures import pages_of, touches_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze_papers import hydra, page_size, ports, ptemagnet, small_traces, vmitosis, vmitosis_moved, wide
@@ -115,9 +116,7 @@ def test_a_script_is_decoded_to_the_pages_it_touches_in_order(turns, least):
         script.touch(thread, pages)
     trace = script.trace()
     parts = list(trace.batches(least))
-    dense = np.concatenate([part.page for part in parts]).astype(np.int64)
-    found = (trace.regions[dense >> 9].astype(np.int64) << 9) + (dense & 511)
-    assert found.tolist() == [page for _, pages in turns for page in pages]
+    assert [page for page, *_ in touches_of(trace, least)] == [page for _, pages in turns for page in pages]
     assert trace.regions.tolist() == list(dict.fromkeys(p >> 9 for _, pages in turns for p in pages))
     assert [part.chunks.stop for part in parts[:-1]] == [part.chunks.start for part in parts[1:]]
     assert all(len(part.page) >= least for part in parts[:-1])
@@ -215,9 +214,7 @@ def test_the_co_runner_is_the_one_whose_expected_fragmentation_is_asked_for(line
 def test_streams_read_neighbours_and_stay_in_the_dataset(run):
     pages, trace = 1 << 10, wide.streams(1 << 10, 1, run).trace()
     (touches,) = trace.batches(1 << 20)
-    page = (
-        (trace.regions[touches.page >> 9].astype(np.int64) << 9) + (touches.page & 511) - START // wide.PAGE
-    )
+    page = pages_of(trace, touches.page) - START // wide.PAGE
     assert page.min() >= 0 and page.max() < pages
     for turn in page.reshape(8, -1):
         inside = np.arange(1, len(turn)) % run != 0
@@ -281,9 +278,8 @@ def test_walks_are_the_longer_the_more_tables_are_remote_and_loaded(workshop):
     assert len(found) == 3 * (6 + 2), "huge pages of a quick run nearly fit into the TLB: no row"
     assert {name for name, one in found.items() if one.kind == FITTED} == {"walks-gups-R", "walks-gups-RI"}
     for workload in vmitosis.SIZES:
-        ours = {
-            name: found[f"walks-{workload}-{name}"].ours.middle for name in (*vmitosis.FIGURE_1, "R", "RI")
-        }
+        names = (*vmitosis.FIGURE_1, "R", "RI")
+        ours = {name: found[f"walks-{workload}-{name}"].ours.middle for name in names}
         assert ours["LR"] + ours["RL"] - 1 == pytest.approx(ours["RR"])
         assert ours["LRI"] + ours["RLI"] - 1 == pytest.approx(ours["RRI"])
         assert 1 < ours["R"] < ours["RI"] and ours["RR"] < ours["LRI"] < ours["RRI"]
@@ -300,9 +296,8 @@ def test_figure_6_follows_from_one_repaired_configuration():
 
 def test_replicas_save_nothing_where_all_is_local_and_more_the_more_is_remote():
     run = run_of("wide-NV-4K", "graph500", "F")
-    gains = [
-        replicated(run, (share, share), "thin-2D-4K", "graph500")[0].middle for share in (0, 0.25, 0.75, 1)
-    ]
+    parts = ((share, share) for share in (0, 0.25, 0.75, 1))
+    gains = [replicated(run, part, "thin-2D-4K", "graph500")[0].middle for part in parts]
     assert gains[0] == 1 and gains == sorted(set(gains))
 
 
@@ -342,9 +337,8 @@ def test_two_local_runs_give_the_law_of_any_program():
 def test_page_size_predicts_placements_as_well_as_is_said_and_no_better(by_page_size):
     """Run time off by 4 % (thin, two tables) and 7 % (wide, native) at most, 85 % inside."""
     used = by_page_size[by_page_size.kind == BY_PAGES]
-    off = {
-        where.removeprefix("page size: "): part.error.abs().mean() for where, part in used.groupby("where")
-    }
+    groups = used.groupby("where")
+    off = {where.removeprefix("page size: "): part.error.abs().mean() for where, part in groups}
     assert off["thin, two tables"] < 0.04
     assert max(error for where, error in off.items() if not where.startswith("thin, t")) < 0.07
     assert used.effect_error.abs().median() < 0.2
@@ -445,9 +439,8 @@ def kernel(period, local, remote):
 @pytest.mark.parametrize("period", [100, 110, 500, 1000, 1690, 24000])
 @pytest.mark.parametrize("local", range(0, 101, 5))
 def test_the_period_follows_the_kernel_s_integers(period, local):
-    assert vmitosis_moved.next_period(period, local / 100, SCAN) == pytest.approx(
-        kernel(period, local, 100 - local)
-    )
+    expected = kernel(period, local, 100 - local)
+    assert vmitosis_moved.next_period(period, local / 100, SCAN) == pytest.approx(expected)
 
 
 def test_a_period_grows_by_three_tenths_per_local_pass_that_fits():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+import strategies
 from captures import NAMES, joined, touched
 from naive.classify import leaves
 from naive.trees import diff as naive
@@ -24,36 +25,16 @@ from ptanalyze.capture.vm.join import Fit, Share, Slots, fit, join, refuse_stran
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.snapshot import NO_PARENT, Topology, Tree
+from ptanalyze.formats import snapshot as snapshot_files
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
-from ptanalyze.formats.snapshot import (
-    HostDump,
-    Root,
-    Slot,
-    Vcpu,
-    read_snapshot,
-    read_vm,
-    write_snapshot,
-    write_tree,
-    write_vm,
-)
+from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, read_vm, write_snapshot, write_vm
 from ptanalyze.world.address_space import Nested, address_space
 from ptanalyze.world.thread_placement import place
 from ptanalyze_formats.diff import KINDS, diff, diff_trees, table_pages
 from ptanalyze_formats.importing import import_capture
 from ptanalyze_formats.trace_writer import new_trace
-from strategies import (
-    PAGE,
-    REGION,
-    Page,
-    build_snapshot,
-    build_topology,
-    build_tree,
-    frames_on,
-    small_machine,
-    snapshots,
-    trees,
-)
+from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, trees
 
 pytestmark = pytest.mark.twin
 
@@ -76,11 +57,10 @@ def write_both(place, snapshot, dump=None):
     dump = dump or host_dump(snapshot)
     (place / "host").mkdir()
     (place / "guest").mkdir()
-    write_tree(place / "host", "ept", dump.tree)
+    snapshot_files.write_tree(place / "host", "ept", dump.tree)
     write_vm(place / "host", dump)
-    write_snapshot(
-        place / "guest", replace(snapshot, host=None, topology=build_topology(1), facts={"pid": 42})
-    )
+    alone = replace(snapshot, host=None, topology=strategies.build_topology(1), facts={"pid": 42})
+    write_snapshot(place / "guest", alone)
     return place / "host", place / "guest"
 
 
@@ -126,7 +106,7 @@ def test_a_trace_of_the_guest_runs_on_the_nodes_of_its_vcpus(tmp_path, both):
             writer.chunk(page, write, count, cpu=cpu, time=cpu)
     join(*both, tmp_path / "vm")
     made = open_capture(tmp_path / "vm")
-    placed = place(made.trace, small_machine(), "recorded", made.snapshot.topology)
+    placed = place(made.trace, strategies.small_machine(), "recorded", made.snapshot.topology)
     assert placed.cpu_node[placed.chunk_cpu].tolist() == [1 - cpu for cpu in made.trace.chunks["cpu"]]
 
 
@@ -141,9 +121,8 @@ def test_a_guest_read_from_outside_knows_no_nodes_and_gets_the_hosts(tmp_path, s
     shutil.rmtree(guest)
     guest.mkdir()
     unknown = replace(snapshot.guest, node=np.full(len(snapshot.guest), -1, np.int16))
-    write_snapshot(
-        guest, replace(snapshot, guest=unknown, host=None, topology=Topology(()), facts={"method": "qmp"})
-    )
+    alone = replace(snapshot, guest=unknown, host=None, topology=Topology(()), facts={"method": "qmp"})
+    write_snapshot(guest, alone)
     join(host, guest, tmp_path / "vm")
     made = open_capture(tmp_path / "vm").snapshot
     assert set(made.guest.node.tolist()) <= {0, 1} and made.facts["vm"]["numa_oblivious"] is None
@@ -236,7 +215,7 @@ HOST = {"time": "2026-03-01T12:00:00.000Z", "uptime_s": 90_000.0, "process_s": 3
 def test_a_guest_of_another_boot_is_doubted_in_one_line(tmp_path, snapshot, guest, says, capsys):
     host, inside = write_both(tmp_path, snapshot, host_dump(snapshot, facts={"pid": 7, **HOST}))
     facts = {name: value for name, value in guest.items() if value is not None}
-    write_snapshot(inside, replace(snapshot, host=None, topology=build_topology(1), facts=facts))
+    write_snapshot(inside, replace(snapshot, host=None, topology=strategies.build_topology(1), facts=facts))
     assert run(["join", str(host), str(inside), "-o", str(tmp_path / "vm")]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == bool(says) and says in "".join(lines)
@@ -258,24 +237,17 @@ def two_roots(snapshot, second):
 
 @pytest.mark.parametrize("walked", [0, 1])
 def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapshot, walked):
-    second = build_tree(
-        [Page(0, 0, 3), Page(1 << 30, 1 << 18, 3), Page(1 << 32, 1 << 20, 3)],
-        frames_on([0], 1 << 23),
-        encoding="ept",
-    )
+    mapped = [Page(0, 0, 3), Page(1 << 30, 1 << 18, 3), Page(1 << 32, 1 << 20, 3)]
+    second = build_tree(mapped, frames_on([0], 1 << 23), encoding="ept")
     tree = two_roots(snapshot, second)
     frames = [int(snapshot.host.frame[0]), int(second.frame[0])]
-    dump = host_dump(
-        snapshot,
-        roots=tuple(
-            Root(frame=f, kind="tdp_mmu", table=t)
-            for f, t in zip(frames, (0, len(snapshot.host)), strict=True)
-        ),
-        vcpus=(Vcpu(tid=1, root=frames[walked]), Vcpu(tid=2, root=frames[walked])),
-    )
+    places = zip(frames, (0, len(snapshot.host)), strict=True)
+    roots = tuple(Root(frame=frame, kind="tdp_mmu", table=table) for frame, table in places)
+    vcpus = tuple(Vcpu(tid=tid, root=frames[walked]) for tid in (1, 2))
+    dump = host_dump(snapshot, roots=roots, vcpus=vcpus)
     both = write_both(tmp_path, snapshot, replace(dump, tree=tree))
     join(*both, tmp_path / "vm")
-    made = read_snapshot(tmp_path / "vm").host
+    made = snapshot_files.read_snapshot(tmp_path / "vm").host
     expected = (snapshot.host, second)[walked]
     assert np.array_equal(made.entries, expected.entries) and np.array_equal(made.parent, expected.parent)
     assert [root.table for root in read_vm(tmp_path / "vm").roots] == ([0, None], [None, 0])[walked]
@@ -283,9 +255,8 @@ def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapsh
 
 def test_shadow_tables_are_no_second_dimension(tmp_path, snapshot):
     root = int(snapshot.host.frame[0])
-    both = write_both(
-        tmp_path, snapshot, host_dump(snapshot, roots=(Root(frame=root, kind="shadow", table=0),))
-    )
+    host = host_dump(snapshot, roots=(Root(frame=root, kind="shadow", table=0),))
+    both = write_both(tmp_path, snapshot, host)
     with pytest.raises(CaptureError, match="roots = shadow: no root maps guest-physical addresses"):
         join(*both, tmp_path / "vm")
 
@@ -333,9 +304,8 @@ def test_a_host_s_dump_alone_is_no_capture_and_import_says_what_makes_one(form, 
     host.mkdir()
     for name in ("ept.tables", "ept.entries.xz", "maps", "vm.json"):
         shutil.copy(sample / name, host)
-    with pytest.raises(
-        UsageError, match=rf"^{host}: a host's dump of a VM, .*: ptanalyze join {host} GUEST$"
-    ):
+    said = rf"^{host}: a host's dump of a VM, .*: ptanalyze join {host} GUEST$"
+    with pytest.raises(UsageError, match=said):
         import_capture(form, host, tmp_path / "made")
 
 
@@ -460,11 +430,7 @@ def test_regions_of_touched_pages_are_translated_by_leaf_tables_of_the_snapshot(
 def test_counts_equal_those_of_the_published_definition(recorded, name):
     snapshot, _, _ = recorded[name]
     sockets = [node.id for node in snapshot.topology.nodes]
-    expected = published_counts(
-        snapshot.guest,
-        snapshot.host,
-        lambda f: int(snapshot.topology.node_of_frame(np.array([f]))[0]),
-        sockets,
-    )
+    node_of = lambda frame: int(snapshot.topology.node_of_frame(np.array([frame]))[0])  # noqa: E731
+    expected = published_counts(snapshot.guest, snapshot.host, node_of, sockets)
     found = classify_pages(address_space(snapshot, np.zeros(0, np.uint64))).by_class()[0]
     assert found.tolist() == [[expected[s, c] for c in ("LL", "LR", "RL", "RR")] for s in sockets]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from captures import touches_of
 from naive import walker
 from ptanalyze.analysis.leaf_classes import classify_walks
 from ptanalyze.analysis.setup import Setup
@@ -144,9 +145,7 @@ def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_
     ("mib", "nodes", "llc_kib", "off"),
     [(64, 2, 64, 0.01), pytest.param(2048, 4, 1024, 0.002, marks=pytest.mark.compiled)],
 )
-def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
-    pattern, mib, nodes, llc_kib, off, tmp_path
-):
+def test_reads_from_dram_are_those_of_a_simulator_by_addresses(pattern, mib, nodes, llc_kib, off, tmp_path):
     """Where table pages lie in a row in memory; their frames hash to other sets than their ids."""
     asked = Parameters(
         size=mib << 20, nodes=nodes, pattern=pattern, init_trace=False, accesses=ACCESSES, seed=3
@@ -161,11 +160,10 @@ def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
         int(np.bitwise_count(reads.missed[:, 0] & reads.missed[:, 1]).sum()) for _, reads in scenario.reads()
     )
 
-    pages = np.concatenate([touches.page for touches in capture.trace.batches(1)])
-    pages = capture.trace.regions[pages >> 9].astype(np.int64) << 9 | pages & 511
+    pages = [page for page, *_ in touches_of(capture.trace)]
     cpu = np.repeat(scenario.placement.chunk_cpu, capture.trace.chunks["touches"])
     cpu_node = scenario.placement.cpu_node.tolist()
-    touches = zip(cpu.tolist(), pages.tolist(), strict=True)
+    touches = zip(cpu.tolist(), pages, strict=True)
     other = walker.replay(capture.snapshot.guest, machine, cpu_node, touches)
     assert len(scenario.stream) == sum(cpu.walks for cpu in other)
     assert dram / len(scenario.stream) == pytest.approx(
