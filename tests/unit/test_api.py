@@ -197,6 +197,14 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
     assert advised["speedup"]["vmitosis-replicate"] == given
 
 
+def test_a_table_without_speed_ups_says_that_its_walk_cycles_are_bounds_and_what_caches_hold(untraced):
+    table = ptanalyze.whatif(untraced, ["mitosis"])
+    told = [
+        one["text"] for one in table.attrs["findings"] if one["code"] in ("bound", "caches-hold-leaf-entries")
+    ]
+    assert len(told) == 2 and repr(table).splitlines()[-2:] == told
+
+
 def test_a_table_of_results_shows_the_columns_that_matter_and_has_all(native):
     asked = ["mitosis", ("mitosis", {"nodes": "0,1"}), "ept-reset"]  # which needs nested tables
     table = ptanalyze.whatif(native, asked, baseline="bind:node=1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.columns import Column, Finding, described, numbers, table_of, units_of
+from ..core.columns import CACHED, Column, Finding, described, numbers, table_of, units_of
 from ..core.errors import lines
 from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Tree
@@ -78,7 +78,9 @@ def answers() -> type[DataFrame]:
         def __repr__(self) -> str:
             refused = [f"{name}: {why}" for name, why in self.attrs.get("refused", {}).items()]
             about = f"machine {', '.join(self['machine'].unique())}; {len(self.columns)} columns: .columns"
-            return "\n".join([shown(self).to_string(), about, *refused])
+            bounds = ("bound", CACHED) if self["speedup"].isna().all() else ()
+            said = [one["text"] for one in self.attrs.get("findings", ()) if one["code"] in bounds]
+            return "\n".join([shown(self).to_string(), about, *said, *refused])
 
     return Answers
 
