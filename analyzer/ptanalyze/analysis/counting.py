@@ -430,14 +430,8 @@ def _shaped(plan: Plan, scenario: Scenario) -> Scenario:
 
 def served(plan: Plan, run: PolicyRun, scenario: Scenario) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
-    space = scenario.space
-    split, servers = space.guest_tables, []
-    for (part, _), state, ids in zip(
-        (plan.guest, plan.host),
-        run.states,
-        (slice(0, split), slice(split, split + space.host_tables)),
-        strict=True,
-    ):
+    servers, sides = [], (plan.guest, plan.host)
+    for (part, _), state, ids in zip(sides, run.states, scenario.space.sides, strict=True):
         with own_code(plan):
             served = part.initial_servers(state, ids) if part.initial_servers else None
         if served is None:

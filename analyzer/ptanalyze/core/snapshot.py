@@ -311,16 +311,10 @@ def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bo
     return follows
 
 
-def inaccessible(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
-    """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
-    denied: NDArray[np.bool_]
-    if encoding == "kvm":
-        denied = entries & KVM_PRESENT == KVM_MAPPED
-    elif encoding == "ept":
-        denied = np.zeros(np.shape(entries), bool)
-    else:
-        hints = PROTNONE | HUGE if level > 1 else PROTNONE
-        denied = (entries & PRESENT == NONE) & (entries & hints != NONE)
+def inaccessible(entries: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
+    """bool: mapped by an x86 kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
+    hints = PROTNONE | HUGE if level > 1 else PROTNONE
+    denied: NDArray[np.bool_] = (entries & PRESENT == NONE) & (entries & hints != NONE)
     return denied
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -76,15 +75,13 @@ def record_text(record: msgspec.Struct) -> bytes:
 
 # Answers on disk: FILE.json holds what --json prints, FILE.csv the tidy table.
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
-
 
 def write_result(
     path: str | PathLike[str],
     what: str,
     value: Callable[[], object],
     table: Callable[[], "DataFrame"],
-    refused: Mapping[str, str] = NOTHING,
+    refused: Mapping[str, str],
 ) -> None:
     """Write an answer in the format of its name, FILE.json or FILE.csv: whole, 0600."""
     with atomic_write(path, given=True) as file:

@@ -213,7 +213,8 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
     inside = parent >= 0
     slot = np.where(inside, (base - base[parent]) // (span * ENTRIES_PER_TABLE), 0)
     reject(path, "base", base, (slot < 0) | (slot >= ENTRIES_PER_TABLE), "outside its parent table")
-    reject(path, "base", base, out_of_order(level, parent, slot, levels), "not after its elder sibling")
+    later = np.append(True, (base[1:] > base[:-1]) | (base[1:] == base[:-1]) & (level[1:] < level[:-1]))
+    reject(path, "base", base, inside & ~later, "not after its elder sibling")
 
 
 def enclosing_tables(level: np.ndarray, levels: int) -> np.ndarray:
@@ -226,15 +227,6 @@ def enclosing_tables(level: np.ndarray, levels: int) -> np.ndarray:
         here = level == above - 1
         expected[here] = last[here]
     return expected
-
-
-def out_of_order(level: np.ndarray, parent: np.ndarray, slot: np.ndarray, levels: int) -> np.ndarray:
-    """bool[T]: tables whose slot in their parent does not come after that of the sibling before them."""
-    wrong = np.zeros(len(level), bool)
-    for here in range(1, levels):
-        at = np.flatnonzero(level == here)
-        wrong[at[1:]] = (parent[at[1:]] == parent[at[:-1]]) & (slot[at[1:]] <= slot[at[:-1]])
-    return wrong
 
 
 def reject(path: Path, field: str, values: np.ndarray, wrong: np.ndarray, why: str) -> None:

@@ -167,13 +167,12 @@ def _reset(scenario: Scenario, params: ResetParams) -> State:
 
 def _remake(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """All tables are freed, and made in violations, one for each page that they map."""
-    first, tables = scenario.space.guest_tables, scenario.space.host_tables
-    node, entries = scenario.history.home, scenario.entries[first : first + tables]
-    events[TABLE_FREE, node, node] += tables
-    events[TABLE_NEW, node, node] += tables
-    events[PTE_WRITE, node, node] += int(entries.sum()) - np.count_nonzero(
-        scenario.space.tables.parent[first : first + tables] >= 0
-    )
+    space, node = scenario.space, scenario.history.home
+    _, host = space.sides
+    events[TABLE_FREE, node, node] += space.host_tables
+    events[TABLE_NEW, node, node] += space.host_tables
+    pages = int(scenario.entries[host].sum()) - np.count_nonzero(space.tables.parent[host] >= 0)
+    events[PTE_WRITE, node, node] += pages
 
 
 def reset_line(params: ResetParams) -> Availability:

@@ -256,10 +256,7 @@ def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
 
 def captured_nodes(scenario: Scenario, dimension: int) -> np.ndarray:
     """int16: nodes of the guest's (0) or host's (1) captured tables. RefusedError where a node is unknown."""
-    space = scenario.space
-    split = space.guest_tables
-    part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
-    nodes: np.ndarray = space.tables.node[part]
+    nodes: np.ndarray = scenario.space.tables.node[scenario.space.sides[dimension]]
     file = "ept.tables" if dimension else "gpt.tables"
     unknown = int(np.count_nonzero(nodes == UNKNOWN_NODE))
     if unknown:
@@ -310,7 +307,7 @@ def tables_of(scenario: Scenario, starts: np.ndarray, ends: np.ndarray) -> np.nd
     high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * level))
     past, reached = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
     map_some: np.ndarray = past < reached
-    map_some[space.guest_tables : space.guest_tables + space.host_tables] = False
+    map_some[space.sides[1]] = False
     return map_some
 
 
@@ -338,9 +335,8 @@ def owner_masks(scenario: Scenario, ids: np.ndarray) -> np.ndarray:
 
 def guest_exists(scenario: Scenario) -> np.ndarray:
     """bool[T]: guest tables (inferred ones included) that exist at the start."""
-    space = scenario.space
     exists: np.ndarray = scenario.history.exists.copy()
-    exists[space.guest_tables : space.guest_tables + space.host_tables] = False
+    exists[scenario.space.sides[1]] = False
     return exists
 
 

@@ -198,10 +198,8 @@ def move_leaf(state, tables, leaf, target, node, made, counters):
 
 @hook
 def free(state, table, node, counters):
-    if state.home[table] == MOVED:
-        state.home[table] = state.again[table]
-        return
-    replay.grow(counters.pages, -count_pages(state, TABLE_FREE, table, node, counters.events))
+    if state.home[table] != MOVED:
+        replay.grow(counters.pages, -count_pages(state, TABLE_FREE, table, node, counters.events))
     state.home[table] = state.again[table]
 
 
@@ -276,8 +274,8 @@ def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
 
 def copy_host(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: replicas of all captured tables of the host."""
-    first = scenario.space.guest_tables
-    copy_tables(scenario, np.arange(first, first + scenario.space.host_tables), state.copies, events)
+    tables = np.arange(len(state.home))[scenario.space.sides[1]]
+    copy_tables(scenario, tables, state.copies, events)
 
 
 def copy_tables(
@@ -316,8 +314,8 @@ def host_part(begin: Begin) -> PolicySide:
     """Part of the host's tables; begin(scenario, params) -> State."""
 
     def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state, first = state_of(begin, scenario, params), scenario.space.guest_tables
-        return state, implicit_tables(state, scenario, slice(first, first + scenario.space.host_tables))
+        state = state_of(begin, scenario, params)
+        return state, implicit_tables(state, scenario, scenario.space.sides[1])
 
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
@@ -362,7 +360,7 @@ def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarr
     if mask.dtype != bool or mask.shape != (total,):
         how = f"tables_of makes one, np.isin(np.arange({total}), IDS) of table ids"
         raise ValueError(f"mask: {mask.dtype}{list(mask.shape)}, not bool[{total}]: {how}")
-    mask[space.guest_tables : space.guest_tables + space.host_tables] = False
+    mask[space.sides[1]] = False
     if not mask.any():
         raise RefusedError("mask: none of the program's page tables is in it")
     copies = [node for node in range(scenario.nodes) if node in nodes]
@@ -402,7 +400,7 @@ def captured_guest(scenario: Scenario, params: object = None) -> State:
 def captured_host(scenario: Scenario, params: object = None) -> State:
     """State of the host's tables where they were captured."""
     home = nowhere(scenario)
-    home[scenario.space.guest_tables :][: scenario.space.host_tables] = captured_nodes(scenario, 1)
+    home[scenario.space.sides[1]] = captured_nodes(scenario, 1)
     return one_copy(scenario, home)
 
 

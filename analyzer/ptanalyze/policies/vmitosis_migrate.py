@@ -258,18 +258,16 @@ def start_guest(scenario: Scenario, params: Params) -> tuple[State, int]:
     for node in range(scenario.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
     setup_events = params.verify == "start" and not by_host(scenario)
-    state = _state(scenario, home, count, data, exists, (0, split), setup_events)
+    state = _state(scenario, home, count, data, exists, space.sides[0], setup_events)
     return state._replace(tables=state.tables._replace(again=again)), int(np.count_nonzero(exists))
 
 
 def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
     space = scenario.space
-    split, tables = space.guest_tables, space.host_tables
-    total = len(space.tables.level)
+    mine, total = space.sides[1], len(space.tables.level)
     home, count = np.full(total, NOWHERE, np.int16), np.zeros((total, scenario.nodes), np.int16)
     exists = np.zeros(total, bool)
-    if tables:
-        mine = slice(split, split + tables)
+    if space.host_tables:
         home[mine], exists[mine] = captured_nodes(scenario, 1), True
         count[mine] = count_children(
             scenario, space.snapshot.nested, scenario.data.host_row[mine] >= 0, False
@@ -279,8 +277,7 @@ def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
             on_node = np.count_nonzero(scenario.data.host == node, axis=1)
             count[rows, node] = on_node[scenario.data.host_row[rows]]
     data = scenario.data.host.copy()
-    state = _state(scenario, home, count, data, exists, (split, split + tables), params.verify == "start")
-    return state, tables
+    return _state(scenario, home, count, data, exists, mine, params.verify == "start"), space.host_tables
 
 
 def _state(
@@ -289,11 +286,11 @@ def _state(
     count: np.ndarray,
     data: np.ndarray,
     exists: np.ndarray,
-    span: tuple[int, int],
+    mine: slice,
     setup_events: bool,
 ) -> State:
     moved, written = np.zeros((scenario.nodes, scenario.nodes), np.int64), np.zeros(scenario.nodes, np.int64)
-    add_up(scenario.space.tables, *span, exists, home, count, setup_events, moved, written)
+    add_up(scenario.space.tables, mine.start, mine.stop, exists, home, count, setup_events, moved, written)
     tables = static_replicas.one_copy(scenario, home)
     tables.rule[2] = 0  # 4.17, on which vMitosis is, moves each entry
     return State(tables, count, data, scenario.data.host_row, moved, written)

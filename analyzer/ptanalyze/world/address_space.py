@@ -38,6 +38,11 @@ class AddressSpace:
     host_tables: int
     inferred_tables: int
 
+    @cached_property
+    def sides(self) -> tuple[slice, slice]:
+        """Flat ids of the guest's tables, and of the host's."""
+        return slice(0, self.guest_tables), slice(self.guest_tables, self.guest_tables + self.host_tables)
+
     @property
     def native(self) -> bool:
         return self.snapshot.host is None

@@ -224,9 +224,9 @@ def first_calls(
 NOTHING = read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool))  # page, write
 
 
-def no_reads(shares: int = 1) -> Reads:
+def no_reads() -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
-    return _empty(np.zeros(0, np.int32), *NOTHING, shares)
+    return _empty(np.zeros(0, np.int32), *NOTHING, 1)
 
 
 def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, shares: int) -> Reads:

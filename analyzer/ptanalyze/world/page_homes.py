@@ -119,7 +119,7 @@ def table_homes(program: TracedProgram, past: History) -> np.ndarray:
     if not program.traced:
         return home
     exists = past.exists.copy()
-    exists[program.space.guest_tables :][: program.space.host_tables] = False
+    exists[program.space.sides[1]] = False
     ids = np.flatnonzero(exists)
     touches = first_touches(program.trace, program.placement)
     home[ids] = touches.nodes_of(touches.in_span(tables.base[ids], tables.level[ids]))
@@ -203,7 +203,7 @@ def host_homes(program: TracedProgram, past: History, home: np.ndarray) -> np.nd
     for guest, host in _hosts_behind(space, past.rows.leaf[rows], lambda some: past.mapped_pages(rows[some])):
         np.minimum.at(first, host, rank[guest])
     for level in range(1, program.snapshot.nested.levels):
-        ids = np.arange(space.guest_tables, space.guest_tables + space.host_tables)
+        ids = np.arange(len(home))[space.sides[1]]
         ids = ids[(tables.level[ids] == level) & (tables.parent[ids] >= 0)]
         np.minimum.at(first, tables.parent[ids], first[ids])
     needed = np.flatnonzero(first[:-1] < len(guests))

@@ -139,7 +139,7 @@ class Scenario(TracedProgram):
         entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)
         entries[past.rows.leaf] = np.bitwise_count(past.valid).sum(axis=1)
         if space.host_tables:
-            host = slice(space.guest_tables, space.guest_tables + space.host_tables)
+            _, host = space.sides
             entries[host], exists[host] = leaf_entries(space.snapshot.nested), True
         below = np.flatnonzero(exists & (space.tables.parent >= 0))
         np.add.at(entries, space.tables.parent[below], 1)
