@@ -118,7 +118,9 @@ class Blocks:
         pause: float = 0.0,
         changer: str = "",
     ) -> None:
-        refuse(pid)
+        must_be_root()
+        if why := pt.live.keeps_page_size(pid):
+            raise pt.UsageError(why)
         process = stack.enter_context(pt.live.open_process(pid))
         pt.live.check_process(process.proc, pid)
         self.pid, self.proc, self.memory, self.pause = pid, process.proc, memory, pause
@@ -345,13 +347,6 @@ def at_once() -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, policy, priority)
-
-
-def refuse(pid: int) -> None:
-    """UsageError where nothing can be changed."""
-    must_be_root()
-    if why := pt.live.keeps_page_size(pid):
-        raise pt.UsageError(why)
 
 
 def must_be_root() -> None:

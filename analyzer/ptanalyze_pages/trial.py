@@ -38,9 +38,6 @@ STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
 
-# Statistics.
-
-
 def over(upper: Sequence[float], lower: Sequence[float]) -> Ratio:
     """Ratio of two times of which each was measured in one go, from all ratios of their batches.
 
@@ -71,9 +68,6 @@ def product(first: Ratio, second: Ratio) -> Ratio:
     down, up = (math.hypot(*(end - middle)) for end in (low, high))
     both = middle.sum()
     return math.exp(both - down), math.exp(both), math.exp(both + up)
-
-
-# The trial.
 
 
 class How(NamedTuple):
@@ -117,7 +111,7 @@ class Measured:
     thrown, still      windows in which huge pages came or went; in which the figure stood still
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
-                       stopped for its pages, on CPUs
+                       stopped for its pages, on CPUs; whole: the last with what making pages huge took
     seconds            that all took; load: of the last minute; ended: why no more was measured
     """
 
@@ -130,6 +124,7 @@ class Measured:
     share: dict[str, float] = field(default_factory=dict)
     resident: int = 0
     runs: list[tuple[float, float, float]] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
     seconds: float = 0.0
     load: float = 0.0
     ended: str = "nothing was measured"
@@ -307,10 +302,11 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
                 wait(program, 0)
             stopped = time.monotonic()
             with standing_still(program.pid) as family:
-                blocks = how.blocks(stack, largest(program.pid))
+                blocks, making = how.blocks(stack, largest(program.pid)), time.process_time()
                 if state == "huge":
                     done.blocks = blocks
                     done.made.append(must_be_made(blocks, blocks.collapse(blocks.all())))
+                making, blocks.longest = time.process_time() - making, 0.0  # nobody waited for a call
                 huge, done.resident = blocks.shares()
                 done.share[state] = min(huge / max(done.resident, 1), 1.0)
                 before = sum(pt.live.cpu_seconds(pid) for pid in family)
@@ -320,6 +316,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
                 raise pt.errors.PartialDataError(f"{command[0]}: failed with exit code {program.returncode}")
             ended, took = time.monotonic(), used.ru_utime + used.ru_stime
             done.runs.append((ended - started, ended - stopped, took))
+            done.whole.append(took + making)
             rest = took - before
             pages = "as found" if state == "found" else "huge pages"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")

@@ -238,12 +238,15 @@ def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str
 def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
     words of the trial, but for its length."""
-    from .trial import BUSY, PARTLY, over
+    from .trial import BUSY, PARTLY, over, paired
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
     found = partly if share > PARTLY else "small pages as found"
+    whole = paired(done.whole[::2], done.whole[1::2]) if done.whole else None
+    late = f"{found}, CPU time, that of making pages huge included"
+    found += f", {done.figure}" * bool(whole)
     few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
     again = over(rates["again"], rates["split"]) if count["again"] >= least and rates["split"] else None
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
@@ -252,6 +255,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     ratios = (
         (done.huge_over_split, "huge pages", split, pairs),
         (done.gain, "huge pages", found, "" if done.contiguous else pairs),
+        (whole, "whole runs", late, pairs),
         (done.contiguous, "contiguous frames", "pages as found", once),
         (again, "check at the end, as found again (1 expected)", split, later),
     )
@@ -289,7 +293,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         gently = " --pause 20" if blocks and blocks.longest > LONG else ""
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes{gently}")
     elif gain and gain[0] > 1 and not done.fixed_time:
-        lines.append(f"no proposal    {pt.columns.message('trial', 'from-start')}")
+        way = pt.columns.message("trial", "at-first" if whole else "from-start", gain=whole and whole[1])
+        lines.append(f"no proposal    {way}")
     elif gain and gain[0] <= 1 and not done.fixed_time:
         why = "gain" if gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
         sentence = pt.columns.message("trial", why, gain=pt.Interval(*gain))

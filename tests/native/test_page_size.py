@@ -608,9 +608,8 @@ def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
     monkeypatch.setattr(engine, "SHORTEST", 0)
     done = engine.try_runs([str(program), "-", "100"], None, 2, how._replace(say=said.append))
     took = [float(re.search(r"of which ([\d.]+) ", line)[1]) for line in said if "of which" in line]
-    assert len(done.made) == 2  # what is printed gives the ratio
-    assert [1 / rate for rate in done.rates["found"]] == pytest.approx(took[::2], abs=0.0051)
-    assert [1 / rate for rate in done.rates["huge"]] == pytest.approx(took[1::2], abs=0.0051)
+    assert len(done.made) == 2 and done.whole[1] > done.runs[1][-1]  # with what making them took
+    assert 1 / np.ravel([done.rates["found"], done.rates["huge"]], "F") == pytest.approx(took, abs=0.0051)
     for words, why in ("false", "failed with exit code 1"), ("true", "before it had memory"):
         with pytest.raises(PartialDataError, match=why):
             engine.try_runs([words], None, 1, how)
@@ -699,7 +698,7 @@ def test_what_cannot_be_changed_is_one_line(program, monkeypatch, capsys):
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
     with running(program, preexec_fn=disabled) as one, pytest.raises(UsageError, match="PR_SET_THP_DISABLE"):
-        blocks.refuse(one.pid)
+        pages_of(one.pid).__enter__()
     with subprocess.Popen(["sleep", "60"]) as small:
         wait_for(lambda: b"sleep" in Path(f"/proc/{small.pid}/cmdline").read_bytes())
         _, error = (tool := trial(small.pid)).communicate()
@@ -710,8 +709,8 @@ def test_what_cannot_be_changed_is_one_line(program, monkeypatch, capsys):
     for options in ((), ("--figure-of", "date")):
         assert run(["trial", "--pages", *options, "--", "true"]) == 2
         assert "root" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="root"):
-        blocks.refuse(os.getpid())
+    with pytest.raises(UsageError, match="root"), pages_of(os.getpid()):
+        pass
 
 
 @pytest.mark.parametrize("how", ["killed", "a zombie"])
@@ -779,8 +778,9 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     assert any(line.startswith("drift ") for line in lines_of(done, 7, asked))
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert lines_of(done, None, ["--pages", "--", "./app"])[-1].endswith("trial --pairs 18 --pages -- ./app")
-    done.rates["huge"] = [1.2] * 6
-    assert "--yes" not in (said := lines_of(done)[-1]) and "MADV_HUGEPAGE" in said
+    for done.rates["huge"], done.whole in ([1.2] * 6, []), ([1.2] * 6, [3.0, 2.0] * 6):
+        assert "--yes" not in (said := lines_of(done)[-1]) and "MADV_HUGEPAGE" in said
+        assert ("1.50x" in said) == bool(done.whole) == ("whole runs: 1.50x" in str(lines_of(done)))
 
 
 @pytest.mark.parametrize(
