@@ -607,14 +607,20 @@ def test_a_lock_held_for_much_of_the_run_is_found():
     assert lock_held(half, 1e6, 64, 2.0)[0].numbers == {"share": 1}
 
 
-def test_a_one_time_cost_is_earned_back_when_savings_reach_it():  # a saving too small to read never does
-    base = counts_of(reads(0, 1000), 100_000)
-    law = cost.Law(base, MACHINE, STEADY, COSTS, (False,), None, None)
-    faster = law.base - 10_000 * law.exposed
-    assert tuple(law.break_even(12_000, faster)) == pytest.approx((12 / 9, 12 / 7, 12 / 5))
-    at_once = {law.break_even(0.0, faster), law.break_even(-1.0, law.base), law.break_even(1e-9, law.base)}
-    assert at_once == {Interval(0.0, 0.0, 0.0)}
-    assert law.break_even(1.0, law.base).middle == law.break_even(1.0, law.base * 0.9999).low == NEVER
+def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
+    """Each second saves 1 - 1 / speed-up of itself, whatever a run takes at that end."""
+    base, near = (counts_of(reads(*n), 100_000, run=counts.WARM) for n in ((0, 1000), (1000, 0)))
+    copied = replace(near, before=both(counted(tables_new=12 * LOCAL)))
+    _, found, free = cost.price([base, copied, near], MACHINE, COSTS, cost.Unknowns())
+    once = 12 * COSTS.table_ns * 1e-9  # of one CPU
+    ends = [once / (1 - 1 / gain) for gain in found.speedup]
+    assert ends[0] > ends[1] > ends[2] and tuple(found.break_even_seconds) == pytest.approx(ends[::-1])
+    assert free.break_even == Interval(0.0, 0.0, 0.0)
+    unsure = replace(found, speedup=Interval(1.0004, 1.1, 1.2))  # a gain too small to read never does
+    assert unsure.break_even.high == NEVER > unsure.break_even.middle
+    larger = found.of_larger(64, 16)
+    assert larger.break_even_seconds.middle == pytest.approx(64 * ends[1])
+    assert larger.break_even.high == pytest.approx(64 * found.once_runs / (1 - 1 / larger.speedup.low))
 
 
 # Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from ..core.columns import MEASURED, message, noted
 from ..core.errors import UsageError
-from ..core.interval import NEVER, Interval
+from ..core.interval import Interval
 from .counts import (
     AS_TRACED,
     DRAM,
@@ -140,15 +140,13 @@ class Pricing:
         else:
             once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
             once_cycles = float(once_ns) * machine.ghz
-        extra = once_cycles - base.once_cycles if base else None
         findings, run_time = counts.findings, dict[str, Any]()
         if self.sampled is not None:
             if counts.leaves is not None:
-                run, leaves = base.run_cycles if base else None, self.first.leaves
-                run_time = self.sampled.run_time(counts.leaves, leaves, machine, contended, extra, run)
+                run_time = self.sampled.run_time(counts.leaves, self.first.leaves, machine, contended)
                 assumed = self.sampled.assumptions(assumed)
         elif law.timed:
-            run_time = law.run_time(counts, managed, extra)
+            run_time = law.run_time(counts, managed, base is None)
             if warm:
                 run_time["traced_speedup"] = None
                 if (traced := self.traced).timed:
@@ -165,6 +163,9 @@ class Pricing:
             if law.calibration is None:
                 lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
                 findings = (*findings, *lock)
+        if base and base.run_seconds and base.run_cycles:
+            extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
+            run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
         return Result(
             policy=counts.policy,
             params=counts.params,
@@ -412,12 +413,8 @@ class Law:
         noise = 1 + PageTrial.NOISE
         return Interval(ratio.low / noise, ratio.middle, ratio.high * noise)
 
-    def run_time(self, counts: Counts, managed: float, extra: float | None) -> dict[str, Any]:
-        """Fields of a Result.
-
-        managed  cycles of the kernel in the run
-        extra    one-time cycles beyond the baseline's, None: of the baseline itself
-        """
+    def run_time(self, counts: Counts, managed: float, first: bool) -> dict[str, Any]:
+        """Fields of a Result; managed: cycles of the kernel in the run; first: of the baseline itself."""
         walks = self.walks(counts)
         own, taken, none = (walks, managed), self.run(walks, managed), np.zeros_like(walks)
         speedup = self.beside_noise(self.ratio(self.before, own))
@@ -429,22 +426,12 @@ class Law:
             "kernel_share": over(1 - self.run(walks, 0.0) / taken),
             "table_share": over(1 - self.ratio((none, 0.0), own)),
             "local_tables": self.beside_noise(self.ratio(own, (self.walks(counts, home=True), managed))),
-            "local_data": self.local_data(counts, taken) if extra is None else None,
+            "local_data": self.local_data(counts, taken) if first else None,
         }
         if counts.run == WARM:
             seconds = self.base[0] / self.factor[0] / (counts.cpus * self.machine.ghz * 1e9)
             fields["run_seconds"] = float(seconds)
-            fields["break_even"] = None if extra is None else self.break_even(extra, taken)
         return fields
-
-    def break_even(self, extra: float, taken: np.ndarray) -> Interval:
-        """Runs until `extra` cycles are earned back: 0 at once, NEVER. A gain counts where it can be read in
-        the speed-up (core.interval); less than a cycle is what two equal sums differ by when rounded."""
-        before, after, factor = self.base[self.own], taken[self.own], self.factor[self.own]
-        ratio = np.round(np.divide(before, after, out=np.ones_like(after), where=after != 0), 3)
-        saved = np.where(ratio > 1, before - after, 1.0)
-        runs = np.where(ratio > 1, extra * factor / saved, NEVER)
-        return over(np.where((extra < 1) & (ratio >= 1), 0.0, runs))
 
     def _further(self, base: Counts) -> np.ndarray | None:
         """float64[corners]: cycles that remote data take longer than local ones if each walk waits for them.

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
-from ..core.interval import Interval, less_sure
+from ..core.interval import NEVER, Interval, faster, less_sure, slower
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
 from .counts import DRAM, GUEST, GUEST_BITS, HOST, CallCost, Series
 from .throughput import window_rows
@@ -60,8 +60,8 @@ class Result:
     local_data         the same of all data; of the baseline, where it was counted where they are
     cached_tables      at least what huge pages give, from accessed bits: the speed-up if caches answered the
                        reads of leaf entries that 2 MiB pages would spare; None otherwise
-    break_even         further runs of the region until once_cycles beyond the baseline's are earned back by
-                       the policy's faster steady state: 0 at once, NEVER; None for the baseline
+    once_runs          once_cycles beyond the baseline's, 0 for fewer, in further runs of the baseline; None
+                       for the baseline
     facts         {name: number} of the policy when it reshaped the capture
     findings      what a reader must know
     series        counts over time, None unless asked for
@@ -101,7 +101,7 @@ class Result:
     local_tables: Interval | None = None
     local_data: Interval | None = None
     cached_tables: Interval | None = None
-    break_even: Interval | None = None
+    once_runs: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
@@ -193,10 +193,25 @@ class Result:
             data_copied=round(self.data_copied * times),
             once_events=np.rint(self.once_events * times).astype(np.int64),
             once_cycles=self.once_cycles * times,
-            break_even=self.break_even and self.break_even.through(lambda runs: runs * times),
+            once_runs=self.once_runs and self.once_runs * times,
             facts=self.facts | held,
             findings=(*self.findings, *([noted("of-one-size", unsure=unsure)] if unsure else []), *doubts),
         )
+
+    @cached_property
+    def break_even(self) -> Interval | None:
+        """Further runs of the region until once_runs are earned back by the gain, at its ends and its middle:
+        0 at once, NEVER where it cannot be read in the speed-up. What the work costs is taken as it is."""
+        once, speedup = self.once_runs, self.speedup
+        if once is None or speedup is None:
+            return None
+
+        def runs(ratio: float) -> float:
+            if not faster(ratio):
+                return NEVER if once or slower(ratio) else 0.0
+            return once / (1 - 1 / ratio)
+
+        return speedup.through(runs)
 
     @property
     def when_earned(self) -> str | None:

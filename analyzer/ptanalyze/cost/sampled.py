@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.columns import message
-from ..core.interval import NEVER, Interval, faster, over_corners, slower
+from ..core.interval import Interval, over_corners
 from ..core.machine import Machine
 
 MOST_STALLED = 0.9  # of the cycles: a process that runs does some work
@@ -84,14 +84,11 @@ class Sampled:
         baseline: np.ndarray | None,
         machine: Machine,
         contended: bool,
-        extra: float | None,
-        run: float | None,
     ) -> dict[str, Any]:
         """Fields of a Result: speed-ups over the baseline, of local tables, and of leaf entries in the LLC
-        where 2 MiB pages could be; and when the one-time cost is earned back, in runs as the sampled one.
+        where 2 MiB pages could be.
 
         leaves, baseline  Counts.leaves of the policy and of the baseline; None: not known
-        extra, run        one-time cycles beyond the baseline's, and cycles of its run; None: of itself
         """
         readers = list(machine.cpu_nodes)
         cycles = machine.table_cycles(contended)[readers]
@@ -102,19 +99,13 @@ class Sampled:
         here, there = float(captured.mean()), float(policy.mean())
         speedup, share = self.speedup(captured, before, policy), self.share(there)
 
-        def runs(ratio: float) -> float:
-            if extra is None or run is None or (extra < 1 and not slower(ratio)):
-                return 0.0
-            return extra / (run * (1 - 1 / ratio)) if faster(ratio) else NEVER
-
         return {
             "speedup": speedup,
             "run_cycles": self.seconds * self.hertz * len(policy) * self._ratio(here, there, here).middle,
-            "run_seconds": self.elapsed if extra is None or run is not None else None,
+            "run_seconds": self.elapsed,
             "walk_share": share,
             "kernel_share": Interval.exactly(0.0),
             "table_share": share,
             "local_tables": self.speedup(captured, policy, local),
             "cached_tables": self.speedup(captured, policy, fewer),
-            "break_even": None if run is None else speedup.through(runs),
         }
