@@ -1,7 +1,6 @@
 """What `whatif` and the commands beside it print for people: sentences, tables, notes, refusals."""
 
 import json
-import math
 import re
 import shutil
 from dataclasses import replace
@@ -18,7 +17,7 @@ from ptanalyze.analysis.whatif import replay
 from ptanalyze.cli import ptanalyze, run
 from ptanalyze.cli.replay_options import configured, given
 from ptanalyze.core.columns import Section, message, messages
-from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, size_in_words
+from ptanalyze.core.errors import CHECKOUT, DEFAULT_MACHINE, bundled, show_duration, size_in_words
 from ptanalyze.core.interval import Interval, gains, interval
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
@@ -56,12 +55,13 @@ def best(results):
     return verdict(results, None).answers[0]
 
 
-@pytest.mark.parametrize(("once", "code"), [(None, "unknown"), (0.0, "at-once"), (2.0, "later")])
+@pytest.mark.parametrize(("once", "code"), [(None, "none"), (0.0, "none"), (2.0, "later")])
 def test_an_answer_says_when_its_cost_is_earned_back(results, once, code):
     """Once a line of another section stood in its place, whose numbers nobody gives."""
     found = best([results[0], earning(results[1], once)]).message
     back = found.numbers["payback"]
     assert back.code == code and str(found).endswith(f"{back}.")
+    assert code == "none" or str(back).endswith(" 15-34 s")  # 1 s / (1 - 1 / 1.074), 1 s / (1 - 1 / 1.03)
 
 
 def test_no_sentence_stands_twice_and_counts_are_written_with_their_nouns():
@@ -141,9 +141,22 @@ def test_costs_without_gain_never_pay_back(results):
     for speedup, once, words in (
         (1.0001, 0, "-"), (1.1, 0, "at once"), (1.0001, 4, "never"), (1.0, 4, "never"), (0.99, 0, "never"),
     ):  # fmt: skip
-        assert earned(earning(results[1], once, (speedup,) * 3).row()) == words
-    assert earned(results[0].row()) == "-"
-    assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
+        assert earned(earning(results[1], once, (speedup,) * 3)) == words
+    assert earned(results[0]) == "-" and earned(earning(results[1], 0.1, (0.9, 1.1, 1.25))) == "250 ms-never"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.37, 2.4, "0.37-2.4 s"),
+        (0.057, 12600, "57 ms-3.5 h"),
+        (0.0449, 0.0451, "45 ms"),
+        (50, 70, "0.83-1.2 min"),
+        (0.95, 1.04, "0.95-1 s"),
+    ],
+)
+def test_a_range_of_time_has_the_unit_of_its_end(low, high, words):
+    assert show_duration(low, high) == words
 
 
 def test_ratios_near_one_have_three_decimals():

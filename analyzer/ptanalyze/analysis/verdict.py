@@ -37,7 +37,7 @@ from ..core.columns import (
     message,
 )
 from ..core.errors import UNKNOWN_NODE, as_root
-from ..core.interval import NEVER, NOTICED, Interval, differs, faster, gains, interval, slower
+from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
 from ..cost.law import PageTrial
@@ -429,15 +429,13 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
     speedup, more = result.speedup, result.peak_bytes - base.peak_bytes
     held = result.held_bytes - base.held_bytes
     size = "held" if more > held > 0 else "more" if more > 0 else "less" if more < 0 else "same"
-    when, seconds = result.when_earned, result.break_even_seconds
-    back = "unknown" if when is None or seconds is None else when.replace(" ", "-")
-    back = "perhaps" if back == "later" and seconds and seconds.high == NEVER else back
+    after = result.break_even_seconds
     numbers = {
         "policy": label_of(result, results),
         "base": label_of(base, results),
         "gain": speedup,
         "memory": message("memory", size, size=abs(more), held=held),
-        "payback": message("payback", back, after=seconds and seconds.middle),
+        "payback": message("payback", "later" if after and after.high else "none", after=after),
         "fewer": (100 - walk_percent(result, base)) / 100,
     }
     kind = code = _kind(result, base)

@@ -3,7 +3,7 @@ facts that a reader must know, each one record made where the fact is known; sen
 
 What shows answers decides by a finding's code, weight and numbers; sentences are lines of messages.toml, one
 for each code. How a number is written stands beside its name in that file: {share:%}, {size:bytes},
-{after:time}; an Interval is a speed-up, "1.22x (1.06-1.42)", or with % a share, "24-30 %".
+{after:time}; an Interval is a speed-up, "1.22x (1.06-1.42)", with % a share, "24-30 %", or a range of time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Writer(Formatter):
 
     def format_field(self, value: Any, spec: str) -> Any:
         if isinstance(value, Interval):
-            return share(value) if spec == "%" else interval(value)
+            times = spec == "time" and show_duration(value.low, value.high)
+            return times or (share(value) if spec == "%" else interval(value))
         if spec.endswith("%"):
             return f"{100 * value:{spec[:-1] or '.0'}f} %"
         if spec == "bytes":

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from html import escape
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -221,14 +222,23 @@ def size_as_read(size: int) -> float:
     return -bytes_read if size < 0 else bytes_read
 
 
-def show_duration(seconds: float) -> str:
-    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h."""
+TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3))
+
+
+def show_duration(seconds: float, most: float | None = None) -> str:
+    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h; a range, 0.35-2.5 s, 35 ms-3 h, 35 ms-never."""
     if not seconds:
         return "at once"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1e3 * seconds:.3g} ms"
+    end = seconds if most is None or most == inf else most
+    unit, size = next((one for one in TIMES if end >= one[1]), TIMES[-1])
+    if most is None:
+        return f"{seconds / size:.3g} {unit}"
+    first, last = about(seconds / size), about(end / size)
+    if most == inf:
+        return f"{first} {unit}-never"
+    if seconds < size / 10:
+        first = show_duration(seconds, inf).removesuffix("-never")
+    return f"{last} {unit}" if first == last else f"{first}-{last} {unit}"
 
 
 def about(number: float) -> str:

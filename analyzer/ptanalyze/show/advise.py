@@ -63,7 +63,7 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "policy": label_of(advice.result),
         "estimated speed-up": interval(speedup) if speedup else "-",
         f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
-        "break-even after": earned(row),
+        "break-even after": earned(advice.result),
         "cycles/walk": row["cycles_per_walk"],
         "LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],

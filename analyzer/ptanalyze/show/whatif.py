@@ -168,8 +168,7 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     if base.speedup is None:
         return name, walk_cycles(result, base), memory_cell(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
-    back = "-" if result is base else earned(result.row())
-    return name, gain, memory_cell(result, base), back, needs
+    return name, gain, memory_cell(result, base), earned(result), needs
 
 
 def available(result: Result) -> Availability:
@@ -207,15 +206,15 @@ def more_memory(size: int) -> str:
     return f"{'' if not size else '-' if size < 0 else '+'}{size_in_words(abs(size))}"
 
 
-def earned(row: Mapping[str, Any]) -> str:
-    """After what time the one-time cost is recovered, of a row of whatif_frame: "57.9 ms", "at once", or
-    "never" where no gain can be read; "-" where that is not known, or nothing has to be recovered."""
-    when, seconds = row["pays_back"], row["pays_back_seconds"]
-    if not isinstance(when, str):
+def earned(result: Result) -> str:
+    """After what time the one-time cost is recovered, over the range of the gain: "24-58 ms", "24 ms-never",
+    "at once", "never" where no gain can be read; "-" where that is unknown, or nothing is to be recovered."""
+    after, speedup = result.break_even_seconds, result.speedup
+    if after is None or speedup is None:
         return "-"
-    if not faster(row["speedup"]):
-        return "-" if when == "at once" else "never"
-    return show_duration(seconds) if when == "later" and seconds else when
+    if not faster(speedup.middle):
+        return "never" if after.middle else "-"
+    return show_duration(after.low, after.high)
 
 
 # Everything that was counted, a column of `whatif` a line.
@@ -282,7 +281,7 @@ def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]
             "extra KiB": (row["pt_bytes_extra"] + row["ept_bytes_extra"] + row["aside_bytes"]) >> 10,
             "IPIs": row["ipis"],
             "one-time cycles": row["once_cycles"],
-            "break-even": earned(row),
+            "break-even": earned(result),
             "speed-up": row["speedup"],
         }
         table.append({"policy": result.policy, **place, **found})
