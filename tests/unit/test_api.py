@@ -169,10 +169,11 @@ def test_latencies_that_a_machine_lacks_are_missed_before_anything_is_computed(n
         (idle, {}, None),
         (known, {}, "idle"),
         (known, {"contended": True}, "loaded"),
-        (known, {"stands_for": 4}, "idle-to-loaded"),
+        (known, {"stands_for": 4}, "idle to loaded"),
     ):
         found = replay(native, ["linux"], machine=machine, **how).results
         assert {one.provenance.get("memory") for one in found} == {memory}
+        assert all(f"{memory or 'idle'} latencies, " in one.assumptions for one in found)
 
 
 PERF = """{cycles},,cycles:u,10000000000,100.00,,

@@ -19,7 +19,7 @@ from ..core.trace import Trace
 from ..core.version import __version__
 from ..cost.counts import Counts
 from ..cost.law import Calibration, PageTrial, UnfitError
-from ..cost.price import UNLIKE, Pages, Unknowns, price
+from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, price
 from ..cost.result import Result
 from ..cost.throughput import spent
 from ..formats.capture import CaptureLike, load
@@ -87,7 +87,7 @@ def replay_scenario(
     loaded = larger.factor > 1 and machine.latency.contended is not None
     states = (setup.contended,) if setup.contended or setup.calibration or not loaded else (False, True)
     if machine.nodes > 1 and machine.latency.contended is not None:
-        known["memory"] = "idle-to-loaded" if len(states) > 1 else "loaded" if states[0] else "idle"
+        known["memory"] = LOADS[states]
     measured: Calibration | Pages | None = None if isinstance(trial, PageTrial) else trial
     if isinstance(trial, PageTrial):
         if id(huge) not in done:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 OTHER_CPU = 1.25  # factor by which the modelled CPU may be slower or faster than the one that was timed
 OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 END = Interval(0, 1, 2)  # of an Interval
+LOADS = {(False,): "idle", (True,): "loaded", (False, True): "idle to loaded"}  # memory
 UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
@@ -576,8 +577,7 @@ def assumptions(
     native: tuple[Interval, float] | None,
 ) -> str:
     """One line: assumptions of the run-time estimate; where there is none (no `law`), of the cycles."""
-    latencies = "idle to loaded" if len(contended) > 1 else "contended" if contended[0] else "idle"
-    taken, e = message("assumed", "taken", latencies=latencies, costs=costs.name), costs.exposed
+    taken, e = message("assumed", "taken", latencies=LOADS[(*contended,)], costs=costs.name), costs.exposed
     if isinstance(measured, Pages):
         return str(message("assumed", "pages", taken=taken, name=measured.trial.program))
     calibration = measured

@@ -110,8 +110,9 @@ def about(base: Result) -> str:
     each = base.placement == EVERY_NODE and readers > 1 and not base.walks % readers
     share = base.walk_share
     run = message("about", "as-traced" if base.run == AS_TRACED else "warm", accesses=int(base.hits.sum()))
+    memory = base.provenance.get("memory", "")
     parts = [
-        message("about", base.provenance.get("memory", "machine"), machine=base.machine),
+        message("about", "memory" if memory else "machine", machine=base.machine, memory=memory),
         "" if base.placement == EVERY_NODE else threads_placed(base.placement),
         base.stands_for,
         message("about", "each-walks", walks=base.walks // readers, nodes=readers)
