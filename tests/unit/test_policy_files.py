@@ -337,6 +337,13 @@ def test_each_policy_is_in_the_file_of_its_name():
         assert policies.find(name).name == name
 
 
+def test_a_list_says_how_to_have_a_policy_as_answers_do():
+    """Once bind, which mainline has, was a research kernel's there."""
+    listed = ptanalyze.list_policies().set_index("policy")["availability"].to_dict()
+    assert listed == {name: str(policies.availability(name)) for name in policies.policies()}
+    assert "numactl --membind=0" in listed["bind"]
+
+
 # A policy's name in tables, sentences and plots: with the settings that are not the defaults.
 
 

@@ -28,7 +28,7 @@ def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
             "doc": policy.doc,
             "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
             "needs": ", ".join(policy.needed(policy.params())),
-            "availability": str(policy.availability),
+            "availability": str(policy.had_by({})),
             "source": policy.source,
             "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
         }

@@ -50,7 +50,7 @@ def short(chosen: Sequence[Policy]) -> Iterator[Section]:
 
     groups: dict[str, list[Policy]] = {}
     for policy in chosen:
-        how = policy.availability
+        how = policy.had_by({})
         title = "Mainline Linux" if how.line else "Research kernels" if how == RESEARCH else "Bounds"
         groups.setdefault(title, []).append(policy)
     for title, policies in groups.items():
@@ -74,7 +74,7 @@ def view(chosen: Sequence[Policy]) -> Iterator[Section]:
                 "what it does": policy.doc,
                 "acts on": ", ".join(sorted(policy.acts_on(policy.params()))),
                 "capture needs": ", ".join(policy.needed(policy.params())) or "page tables",
-                "to have it": str(policy.availability),
+                "to have it": str(policy.had_by({})),
                 "modelled on": policy.source,
             }
             for policy in chosen
@@ -103,7 +103,7 @@ def record(policy: Policy) -> dict[str, object]:
         "name": policy.name,
         "doc": policy.doc,
         "source": policy.source,
-        "availability": str(policy.availability),
+        "availability": str(policy.had_by({})),
         "needs": list(policy.needed(policy.params())),
         "acts_on": sorted(policy.acts_on(policy.params())),
         "reshapes": policy.reshape is not None,

@@ -189,7 +189,6 @@ EPT_RESET = Policy(
     params=ResetParams,
     source="KVM: kvm_mmu_zap_all_fast, mmu_topup_memory_caches (arch/x86/kvm/mmu/mmu.c, Linux 6.1)",
     needs=("nested tables",),
-    availability=reset_line(ResetParams()),
     available=reset_line,
 )
 BY_FIRST_TOUCH = (

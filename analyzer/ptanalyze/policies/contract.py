@@ -114,7 +114,7 @@ class Policy(NamedTuple):
     source        the paper and section it follows
     needs         names of NEEDS, all required
     finding       what a reader of its results must know
-    availability  how to get it on a machine; available: (params) -> the same, where they matter
+    availability  how to get it on a machine; available: (params) -> the same, where they matter (had_by)
     extra_needs   (params) -> names of NEEDS that these parameters require besides
     reshape       (scenario, params) -> Scenario, before anything is replayed
     scope         (params) -> names of what it acts on; policies that share a name do not go together.
