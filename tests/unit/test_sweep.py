@@ -12,6 +12,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.sweep import points_of, swept, values
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import interval
 from ptanalyze.core.machine import at_latency_ratio, load_costs, load_machine
 from ptanalyze.formats.capture import load
 from ptanalyze.show.whatif import rows
@@ -46,6 +47,13 @@ def test_the_columns_of_a_sweep_have_the_values_of_joined_policies_too():
         points = swept_rows(["thp+hydra", "mitosis"], {key: ["0", "3"]})
         assert sweep_frame(points, [key])[key].fillna(-1).tolist() == [-1, 0, 3, -1]
         assert [row[key] for row in rows(points, [key])] == ["-", "0", "3", "-"]
+
+
+def test_a_sweep_for_people_has_the_interval_of_each_gain():
+    for point in swept_rows(["mitosis"], {"latency_ratio": ["1.5", "3"]}):
+        [row], result = rows([point], ["latency_ratio"]), point[1]
+        assert row["speed-up"] == interval(result.speedup)
+        assert row["remote DRAM reads"] == result.row()["remote_dram_reads"]
 
 
 def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():

@@ -276,14 +276,14 @@ def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]
         found = {
             "LL": f"{100 * row['leaf_LL_share']:.2f} %",
             "DRAM reads": row["dram_reads"],
-            "remote": row["remote_dram_reads"],
+            "remote DRAM reads": row["remote_dram_reads"],
             "cycles/walk": row["cycles_per_walk"],
             "management cycles": row["management_cycles"],
             "extra KiB": (row["pt_bytes_extra"] + row["ept_bytes_extra"] + row["aside_bytes"]) >> 10,
             "IPIs": row["ipis"],
             "one-time cycles": row["once_cycles"],
             "break-even": earned(result),
-            "speed-up": row["speedup"],
+            "speed-up": interval(result.speedup) if result.speedup else "-",
         }
         table.append({"policy": result.policy, **place, **found})
     same = {key for key in found if len(table) > 1 and len({row[key] for row in table}) == 1}
