@@ -1,6 +1,7 @@
 """`whatif` end to end, with a trace and without one, at its size and at a larger one."""
 
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from captures import evenly
 from naive import classify as naive
 from ptanalyze import analysis, cost, policies, show
+from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.verdict import NONE, UNTIMED, answer
@@ -28,7 +30,7 @@ from ptanalyze.formats.snapshot import read_snapshot, write_snapshot
 from ptanalyze.show.whatif import about, everything
 from ptanalyze.world.mm_events import within_region
 from ptanalyze_synth.capture import synth
-from replay_cases import HEAP, answered, cases
+from replay_cases import COSTS, HEAP, answered, cases
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine, snapshots
 
 pytestmark = pytest.mark.twin
@@ -63,6 +65,18 @@ def test_the_baseline_is_first_touch_for_a_capture_of_one_node_and_says_why():
 def test_a_policy_that_is_the_baseline_is_not_run_twice():
     found = ask(*process(2), [("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 9})], baseline="hydra")
     assert [(r.policy, r.params["prefetch"]) for r in found] == [("hydra", 0), ("hydra", 9)]
+
+
+def test_a_baseline_is_written_as_policies_are():
+    for one in ("bind:node=1", ("bind", {"node": 1}), ["bind:node=1"]):
+        assert ask(*process(2), [("hydra", {})], baseline=one)[0].params == {"node": 1}
+    assert ask(*process(2), [("hydra", {})], baseline=policies.find("bind"))[0].policy == "bind"
+    setup = Setup.of(machine=small_machine(2), costs=COSTS, baseline=("bind", {"node": 1}))
+    advised = advise_scenario(setup.scenario(*process(2)), math.inf, setup)
+    assert advised.base.params == {"node": 1}
+    for wrong in (5, None, [], ["bind", "hydra"], ("bind", 1)):
+        with pytest.raises(UsageError, match=r"baseline = .*: name one policy"):
+            ask(*process(2), [("hydra", {})], baseline=wrong)
 
 
 def test_rows_are_flat_and_results_survive_json():

@@ -20,9 +20,9 @@ from ..world.scenario import Scenario
 from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
-from .setup import Policies, Setup, baseline_of, numbered, open_replay_capture, policies_of, setup_of
+from .setup import Policies, Setup, numbered, open_replay_capture, policies_of, setup_of
 from .verdict import WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
-from .whatif import planned, replay_scenario
+from .whatif import chosen, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -91,7 +91,7 @@ def advise_scenario(
     while True:
         refused = dict[str, str]()
         try:
-            plans = planned(compared, baseline_of(scenario))
+            plans = chosen(compared, scenario, setup)
             results = replay_scenario(scenario, plans, setup, provenance, refused, others)
             break
         except BrokenPolicyError as error:

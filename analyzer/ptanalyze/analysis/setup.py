@@ -185,9 +185,16 @@ def numbered(policy: str, snapshot: Snapshot) -> dict[str, Any]:
 REPLICATE = "vmitosis-replicate"
 
 
-def baseline_of(scenario: Scenario) -> str:
-    """Baseline chosen by "auto"."""
-    return "linux" if not scenario.traced or len(scenario.snapshot.topology) > 1 else "first-touch"
+def baseline_of(scenario: Scenario, asked: Policies) -> tuple[str | Policy, dict[str, Any]]:
+    """(policy, settings) of the baseline that is asked for; UsageError where that is none, or several."""
+    if asked == AUTO:
+        asked = "linux" if not scenario.traced or len(scenario.snapshot.topology) > 1 else "first-touch"
+    try:
+        [baseline] = policies_of(asked)
+    except (TypeError, ValueError):
+        how = 'name one policy, "bind", "bind:node=1" or ("bind", {"node": 1})'
+        raise UsageError(f"baseline = {written(asked)}: {how}") from None
+    return baseline
 
 
 # Processes that were captured together: which of them an answer counts.

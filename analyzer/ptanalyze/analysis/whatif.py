@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ..core.columns import CAREFUL, UNFIT, Finding, Message, message, noted
-from ..core.errors import RefusedError, UsageError, policy_of
+from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
 from ..core.options import WINDOWS, Keywords
 from ..core.snapshot import Snapshot
@@ -28,7 +28,6 @@ from ..policies import Plan, Policy, plan_for
 from ..policies.registry import own_code
 from ..world.scaling import AS_CAPTURED, of_one_size
 from ..world.scenario import Scenario
-from ..world.thread_placement import AUTO
 from ..world.tlb_filter import must_fit
 from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
@@ -142,22 +141,17 @@ def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> N
             )
 
 
-def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
-    """[Plan]: the baseline's, NAME or NAME:KEY=VALUE, then the others in their order."""
+def chosen(
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], scenario: Scenario, setup: Setup
+) -> list[Plan]:
+    """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others in their order."""
     plans = [plan_for(policy, params) for policy, params in policies]
-    name, own = policy_of(baseline, "--baseline")
+    name, own = baseline_of(scenario, setup.baseline)
     first = plan_for(name, own)
     for k, plan in enumerate(plans):
         if plan.name == first.name and (not own or plan.params == first.params):
             return [plans.pop(k), *plans]
     return [first, *plans]
-
-
-def chosen(
-    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], scenario: Scenario, setup: Setup
-) -> list[Plan]:
-    """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others."""
-    return planned(policies, baseline_of(scenario) if setup.baseline == AUTO else setup.baseline)
 
 
 def by_scenario(

@@ -131,13 +131,13 @@ class Options:
         "Migrate data pages towards the nodes that access them, like Linux NUMA balancing.",
         python='Or its parameters, {"delay_ms": 10}',
     )
-    baseline: str = option(
+    baseline: Any = option(
         "auto",
         "--baseline",
         "Policy to compare the others with.",
         offers="policies",
         python="auto: linux where the capture has several nodes or no trace, else first-touch "
-        "(on one node every table is on node 0)",
+        '(on one node every table is on node 0). Or ("bind", {"node": 1}), or a Policy',
     )
     weigh: str = option(
         "auto",
@@ -170,7 +170,7 @@ class Keywords(TypedDict, total=False):
     jobs: int
     move_threads: str
     autonuma: Any
-    baseline: str
+    baseline: Any
     weigh: str
     windows: int
     progress: Progress
