@@ -213,6 +213,9 @@ def test_a_table_of_results_shows_the_columns_that_matter_and_has_all(native):
     assert shown[0].split() == ["policy", "params", "speedup", "speedup_low", "speedup_high", "memory_mib"]
     mib = (table["pt_bytes_peak"] - table["pt_bytes_peak"][0]) / 2**20
     assert [float(row.split()[-1]) for row in shown[1:4]] == pytest.approx(mib.tolist(), abs=6e-4)
+    swept = ptanalyze.sweep(native, ["mitosis", "ept-reset"], {"nodes": [4]})
+    assert {one.splitlines()[-1] for one in (repr(table), repr(swept))} == {shown[-1]}
+    assert all(f"<p>{html.escape(shown[-1])}</p>" in one._repr_html_() for one in (table, swept))
     assert shown[-1].startswith("ept-reset: ") and table["params"][0] == "node=1"
     assert f"machine {table['machine'][0]}; {table.shape[1]} " in shown[-2] and "walks" in table
     kept = pickle.loads(pickle.dumps(table))

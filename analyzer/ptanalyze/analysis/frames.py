@@ -70,19 +70,24 @@ def answers() -> type[DataFrame]:
 
     class Answers(DataFrame):  # type: ignore[misc]
         _constructor = property(lambda self: DataFrame)
-        _repr_html_ = property(lambda self: shown(self)._repr_html_)
+
+        def _repr_html_(self) -> str:
+            return f"{shown(self)._repr_html_()}{lines(refusals(self))}"
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             return DataFrame.copy, (self.copy(deep=False),)
 
         def __repr__(self) -> str:
-            refused = [f"{name}: {why}" for name, why in self.attrs.get("refused", {}).items()]
             about = f"machine {', '.join(self['machine'].unique())}; {len(self.columns)} columns: .columns"
             bounds = ("bound", CACHED) if self["speedup"].isna().all() else ()
             said = [one["text"] for one in self.attrs.get("findings", ()) if one["code"] in bounds]
-            return "\n".join([shown(self).to_string(), about, *said, *refused])
+            return "\n".join([shown(self).to_string(), about, *said, *refusals(self)])
 
     return Answers
+
+
+def refusals(table: DataFrame) -> list[str]:
+    return [f"{name}: {why}" for name, why in table.attrs.get("refused", {}).items()]
 
 
 def shown(table: DataFrame) -> DataFrame:
@@ -135,15 +140,19 @@ def on_axis(key: str, point: Mapping[str, Any], result: Result) -> Any:
     return result.params.get(key, next(of_short, None) if owner in ("", result.policy) else None)
 
 
-def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
-    """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row."""
+def sweep_frame(
+    points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str], refused: Any = ()
+) -> DataFrame:
+    """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row;
+    refused: as of whatif_frame."""
     rows = []
     for point, result in points:
         keys = {key: on_axis(key, point, result) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
     table = answers()(numbers(table_of(rows), COLUMNS))
-    return described(table, owned(results), provenance_of(results), COLUMNS, swept=list(swept))
+    about = {"swept": list(swept), "refused": dict(refused)}
+    return described(table, owned(results), provenance_of(results), COLUMNS, **about)
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
@@ -181,8 +190,7 @@ class Replayed:
 
     def _repr_html_(self) -> str:
         """For a notebook: a row per policy, and where the other tables are."""
-        refused = [f"{name}: {why}" for name, why in self.refused.items()]
-        return str(self.frame._repr_html_()) + lines([*refused, ".frame; .reads, .leaves, .calls, .timeline"])
+        return f"{self.frame._repr_html_()}{lines(['.frame; .reads, .leaves, .calls, .timeline'])}"
 
     @property
     def _nested(self) -> bool:

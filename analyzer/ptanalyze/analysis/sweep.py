@@ -47,8 +47,10 @@ def sweep(
           in its rows.
     Other arguments as in `replay`; windows are ignored.
     """
-    points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
-    return sweep_frame(swept(capture, policies, points, setup_of(setup, options)), list(points))
+    refused = dict[str, str]()
+    axes = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
+    points = swept(capture, policies, axes, setup_of(setup, options), refused)
+    return sweep_frame(points, list(axes), refused)
 
 
 def swept(
@@ -56,7 +58,7 @@ def swept(
     policies: Policies,
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,
-    refused: dict[str, str] | None = None,
+    refused: dict[str, str],
 ) -> list[tuple[dict[str, Any], Result]]:
     """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow.
 
@@ -64,7 +66,7 @@ def swept(
     """
     known = open_replay_capture(capture)
     wanted, points = points_of(asked_or_usual(policies, known.snapshot), grid, setup)
-    refused, rows = {} if refused is None else refused, []
+    rows = []
     for point, there in points:
         not_here = dict[str, str]()
         scenario = known.scenario(there)

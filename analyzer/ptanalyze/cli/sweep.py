@@ -52,7 +52,7 @@ def command(
     refused: dict[str, str] = {}
     with progress_bar() as progress:
         points = swept(opened, names, grid, setup_from(options, opened, progress), refused)
-    table = partial(sweep_frame, points, list(grid))
+    table = partial(sweep_frame, points, list(grid), refused)
 
     def below() -> list[str]:
         copied = any(result.row()["replica_faults"] for _, result in points)
