@@ -527,11 +527,6 @@ def test_a_placement_under_load_takes_latencies_under_load():
     assert base == pytest.approx(1e12 - 0.6 * 4e11 * 2 / 3)
 
 
-def test_the_share_that_waits_for_dram_is_what_the_simulated_caches_say():
-    [found] = prices(read(100, 0, cached=100))
-    assert found.dram_shares == (pytest.approx(200 / 250), None)
-
-
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_the_scale_of_the_trace_does_not_matter(local, remote, cached):
     found = []

@@ -184,7 +184,6 @@ class Pricing:
             data=None if base or counts.data is None else counts.data[0],
             walk_cycles=guest + host,
             guest_walk_cycles=guest,
-            dram_shares=_dram_shares(own, cycles, (guest, host)),
             management_cycles=managed,
             fault_ns=float(taken_ns(events, machine, costs, made)[WALK]),
             system_calls=calls,
@@ -530,15 +529,6 @@ def _native(base: Counts, machine: Machine, contended: bool) -> tuple[Interval, 
 def _own_cycles(counts: Counts, run: int, machine: Machine) -> float:
     """Cycles that the walks of a run take beside their reads."""
     return float(counts.classes[run].sum()) * machine.walk_caches.cycles
-
-
-def _dram_shares(
-    reads: np.ndarray, cycles: np.ndarray, whole: tuple[float, float]
-) -> tuple[float | None, float | None]:
-    """(guest, host) share of the `whole` walk cycles that waits for DRAM, f of the law; None without any."""
-    dram = walk_cycles(reads, cycles * (np.arange(cycles.shape[-1]) == DRAM), 0.0)
-    guest, host = (float(part / all_) if all_ else None for part, all_ in zip(dram, whole, strict=True))
-    return guest, host
 
 
 def kernel_cycles(counts: Counts, run: int, machine: Machine, costs: Costs) -> float:

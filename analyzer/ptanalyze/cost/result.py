@@ -40,7 +40,6 @@ class Result:
     data          int64[nodes, nodes, from]  walks by [walker's node, node of their data, what the entry they
                   end with comes from]; None but for the baseline of a trace
     walk_cycles        all reads, at the machine's latencies; guest_walk_cycles: of the guest's tables
-    dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
     system_calls       by kind; none without a trace
@@ -83,7 +82,6 @@ class Result:
     data: np.ndarray | None
     walk_cycles: float
     guest_walk_cycles: float
-    dram_shares: tuple[float | None, float | None]
     management_cycles: float
     fault_ns: float
     system_calls: tuple[CallCost, ...]
@@ -387,10 +385,6 @@ COLUMNS = (
            TIME, "walk cycles in ePT", ""),
     Column("cycles_per_walk", "walk_cycles / walks", lambda r: r.walk_cycles / r.sums["walks"],
            TIME, "cycles per walk", form="mean", rank=8, unit="cycles/walk"),
-    Column("guest_dram_share", "share of guest_walk_cycles that waits for DRAM",
-           lambda r: r.dram_shares[0], optional=True),
-    Column("host_dram_share", "share of host_walk_cycles that waits for DRAM",
-           lambda r: r.dram_shares[1], optional=True),
     Column("management_cycles", "cycles of faults and system calls, and those that they take from other CPUs",
            lambda r: r.management_cycles, TIME, "management cycles"),
     _speedup("speedup_low", "low", "at least", 2),
