@@ -79,6 +79,16 @@ def test_a_baseline_is_written_as_policies_are():
             ask(*process(2), [("hydra", {})], baseline=wrong)
 
 
+def test_copies_on_nodes_where_no_walk_reads_them_are_found_and_the_way_to_spare_them():
+    """Two threads on two nodes of four; what hydra copies is read."""
+    asked = [("mitosis", {}), ("mitosis", {"nodes": "0,1"}), ("hydra", {}), ("mitosis", {"nodes": "0,2"})]
+    linux, *found = ask(*process(2), asked, small_machine(4), threads_on="0,1")
+    eager, fewer, lazy, away = (one.finding("unread-copies") for one in found)
+    assert eager.numbers == {"count": 2, "nodes": "2, 3", "way": "; nodes=0,1 makes none there"}
+    assert fewer is lazy is linux.finding("unread-copies") is None
+    assert away.numbers == {"count": 1, "nodes": "2", "way": ""}
+
+
 def test_rows_are_flat_and_results_survive_json():
     found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
     table = whatif_frame(found)

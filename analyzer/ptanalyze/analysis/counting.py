@@ -25,11 +25,11 @@ from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
 from ..core.machine import LINE_BYTES, Machine, share_of_cache
 from ..core.snapshot import Node, Snapshot, Topology
-from ..core.trace import SLOT_BITS, blocks, lines_per_page
+from ..core.trace import GUEST_BIT, SLOT_BITS, blocks, lines_per_page
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
 from ..cost.result import EVERY_NODE, Result
-from ..kernels import CALLS, Counters
+from ..kernels import CALLS, PTE_COPY, PTE_FANOUT, Counters
 from ..kernels.replay import PteState, counters
 from ..policies import Plan
 from ..policies.contract import RECORD
@@ -60,6 +60,25 @@ def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray) -> list[Finding]:
     if not silent:
         return []
     return [noted(SILENT, nodes=", ".join(map(str, silent)), few=FEW)]
+
+
+def unread_copies(run: PolicyRun) -> list[Finding]:
+    """Nodes with copies of tables that no walk reads."""
+    total = Counters(
+        *map(np.add.reduce, zip(run.before, run.counters, *filter(None, [run.first]), strict=True))
+    )
+    guest, every = (reads.sum(axis=(0, 1, 3)) for reads in (total.reads[::GUEST_BIT], total.reads))
+    unread = np.zeros(len(every), bool)
+    for events, read in (total.events, guest), (total.host_events, every - guest):
+        copied = events[:, PTE_COPY].sum(axis=(0, 2)) + events[:, PTE_FANOUT].sum(axis=(0, 1))
+        unread |= (copied > 0) & (read == 0)
+    if not unread.any() or not every.any():
+        return []
+    walk, nodes = (np.flatnonzero(at).tolist() for at in (total.classes.sum(axis=1), unread))
+    sparing = run.plan.params.get("nodes") == "" and not run.plan.params.get("groups")
+    way = f"; nodes={','.join(map(str, walk))} makes none there" if sparing else ""
+    named = ", ".join(map(str, nodes))
+    return [noted("unread-copies", CAREFUL, run.plan.name, count=len(nodes), nodes=named, way=way)]
 
 
 def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:
@@ -256,7 +275,7 @@ def counted(
             data=None if run.data is None else at_shares(run.data, *how),
             longer=LONGER if short else 0.0,
             series=run.series,
-            findings=(*findings, *short, *run.plan.findings),
+            findings=(*findings, *short, *unread_copies(run), *run.plan.findings),
         )
         every.append(counts)
     return every
