@@ -68,11 +68,9 @@ def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
         if call != Event.MUNMAP:
             events.append((len(chunks), 0, Event.MUNMAP, (TARGET, pages * PAGE), 0))
     end = TARGET + pages * PAGE + REGION  # a neighbour keeps the last table
-    snapshot = build_snapshot(
-        [(va, 1000 + k) for k, va in enumerate(own + target)],
-        nodes=sockets,
-        vmas=[(own[0], own[-1] + REGION, "spin"), (TARGET, end, "target")],
-    )
+    touched = [(va, 1000 + k) for k, va in enumerate(own + target)]
+    vmas = [(own[0], own[-1] + REGION, "spin"), (TARGET, end, "target")]
+    snapshot = build_snapshot(touched, nodes=sockets, vmas=vmas)
     trace = build_trace(chunks, events, len(node))
     thread = lambda rows: rows["thread"].astype(np.int32)  # noqa: E731
     placement = Placement(
@@ -233,12 +231,10 @@ def test_a_fault_costs_itself_and_the_filling_of_its_entry_in_every_copy():
 @pytest.mark.twin
 def test_a_further_copy_is_begun_once_a_call_however_many_entries_it_gets():
     fanned = counted("mprotect", pte_fanout=2 * 100 * REMOTE)
-    copy = 100 * COSTS.entry.rewrite.copy
-    base = 4 * COSTS.call.mprotect
-    assert busy(fanned, made("mprotect", 4, flushes=3)) == pytest.approx(base + copy + 3 * COSTS.copies_ns)
-    assert busy(fanned, made("mprotect", 4, flushes=200)) == pytest.approx(
-        base + copy + 100 * COSTS.copies_ns
-    )
+    other = 4 * COSTS.call.mprotect + 100 * COSTS.entry.rewrite.copy
+    for flushes, begun in (3, 3), (200, 100):
+        taken = busy(fanned, made("mprotect", 4, flushes=flushes))
+        assert taken == pytest.approx(other + begun * COSTS.copies_ns)
 
 
 @pytest.mark.twin
@@ -309,7 +305,6 @@ def test_whatever_happens_more_never_costs_less(before, more, flushes, shootdown
 # How many system calls a trace made, who had TLBs to flush, and what is said about it.
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
-CASCADE_LAKE = load_machine("vmitosis-cascade-lake")
 
 
 def made_and_run(scenario, name):
@@ -367,21 +362,15 @@ def unmapping(events):
     """Two threads on two nodes touch three pages of their own each; then the first one calls."""
     own = [HEAP + k * PAGE for k in range(3)], [HEAP + (1 << 39) + k * PAGE for k in range(3)]
     snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(own[0] + own[1])], nodes=4)
-    return scenario_of(
-        case(snapshot, build_trace([(0, own[0]), (1, own[1])], events, 2), 4, machine=CASCADE_LAKE)
-    )
+    trace = build_trace([(0, own[0]), (1, own[1])], events, 2)
+    return scenario_of(case(snapshot, trace, 4, machine=CASCADE))
 
 
 @pytest.mark.twin
 def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
     nowhere = HEAP + (1 << 41)
-    scenario = unmapping(
-        [
-            (2, 0, Event.MUNMAP, (nowhere, PAGE), 0),
-            (2, 0, Event.MUNMAP, (HEAP, PAGE), -22),
-            (2, 0, Event.MUNMAP, (HEAP, 2 * PAGE), 0),
-        ]
-    )
+    calls = (nowhere, PAGE, 0), (HEAP, PAGE, -22), (HEAP, 2 * PAGE, 0)
+    scenario = unmapping([(2, 0, Event.MUNMAP, (va, size), result) for va, size, result in calls])
     made, _ = made_and_run(scenario, "linux")
     assert cells(made[MADE]) == {("munmap", 0): 2}
     assert cells(made[FLUSHES]) == cells(made[SHOOTDOWNS]) == {("munmap", 0): 1}
@@ -575,12 +564,9 @@ def test_without_instructions_there_is_no_speed_up():
 
 
 def test_contended_latencies_are_used_when_asked_for():
-    machine = load_machine("ptemagnet-broadwell")
-    idle, contended = (
-        priced(reads(0, 10), machine=machine, costs=COSTS, contended=(loaded,))[0].walk_cycles
-        for loaded in (False, True)
-    )
-    assert (contended - 10 * 12) / (idle - 10 * 12) == pytest.approx(300 / 140)
+    how = {"machine": load_machine("ptemagnet-broadwell"), "costs": COSTS}
+    idle, loaded = (priced(reads(0, 10), **how, contended=(one,))[0].walk_cycles for one in (False, True))
+    assert (loaded - 10 * 12) / (idle - 10 * 12) == pytest.approx(300 / 140)
 
 
 def test_instructions_are_counted_ones_or_assumed_from_accesses():

@@ -210,8 +210,7 @@ class Law:
     timed    whether cycles outside walks are known; else only the arguments are set
     base     cycles of the baseline's run
     factor   cycles of the measured run for each of the region that stands for it; 1 without a Calibration
-    own      the corners at the machine's own share of the LLC, the first latencies and the best guess of a
-             longer region: what one-time costs are compared by
+    own      the corners at the machine's own share of the LLC, first latencies and the region's best guess
     """
 
     def __init__(
@@ -418,7 +417,8 @@ class Law:
         walks = self.walks(counts)
         own, taken, none = (walks, managed), self.run(walks, managed), np.zeros_like(walks)
         speedup = self.beside_noise(self.ratio(self.before, own))
-        fields = {
+        before, hertz = self.base[0] / self.factor[0], counts.cpus * self.machine.ghz * 1e9
+        return {
             "speedup": speedup,
             "traced_speedup": speedup,
             "run_cycles": float(taken[0] / self.factor[0]),
@@ -427,11 +427,8 @@ class Law:
             "table_share": over(1 - self.ratio((none, 0.0), own)),
             "local_tables": self.beside_noise(self.ratio(own, (self.walks(counts, home=True), managed))),
             "local_data": self.local_data(counts, taken) if first else None,
+            "run_seconds": float(before / hertz) if counts.run == WARM else None,
         }
-        if counts.run == WARM:
-            seconds = self.base[0] / self.factor[0] / (counts.cpus * self.machine.ghz * 1e9)
-            fields["run_seconds"] = float(seconds)
-        return fields
 
     def _further(self, base: Counts) -> np.ndarray | None:
         """float64[corners]: cycles that remote data take longer than local ones if each walk waits for them.
