@@ -24,6 +24,7 @@ from ptanalyze_report.figures import Column, described, memory, percent, ratio, 
 from ptanalyze_report.page import asset, coded, html, whole
 from ptanalyze_report.study import cautions, studies
 from report_page import ReportPage
+from strategies import small_machine
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
 PAGES = ("native_page", "untraced_page", "all_page")
@@ -240,3 +241,9 @@ def test_several_processes_are_said_to_count_together(tmp_path):
     )
     assert any("3 processes together" in one.text for one in cautions(whole))
     assert not any("processes" in one.text for one in cautions(heap))
+
+
+def test_what_a_workload_is_ends_where_nothing_tells_why(tmp_path):
+    alone = ptanalyze.synth(tmp_path / "c", "4M", trace=False, nodes=1, threads=1)
+    asked = ptanalyze.Setup.of(machine=small_machine(1), costs="server-2020")
+    assert "Workload: Thin. " in ReportPage(html(studies([alone], asked), "report")).text()
