@@ -64,8 +64,7 @@ def counted(workload: str, vm: str) -> np.ndarray:
 
 def of_each(counts: np.ndarray) -> np.ndarray:
     """float64[sockets, 4]: shares of counts of each socket."""
-    shares: np.ndarray = counts / counts.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def remote(shares: np.ndarray) -> tuple[float, float]:

@@ -94,6 +94,7 @@ class Picture(NamedTuple):
     alt     alternative text: its kind and title
     source  data: URI; width and height in CSS pixels
     grid    its data as a table, None if the page has them elsewhere
+    phone   a table in its place on a narrow screen, None if it is shown there too
     """
 
     key: str
@@ -103,6 +104,7 @@ class Picture(NamedTuple):
     width: int
     height: int
     grid: Grid | None = None
+    phone: Grid | None = None
 
 
 @cache
@@ -161,8 +163,11 @@ def opening(study: Study) -> Iterator[Picture]:
     dram = reads[(reads["from"] == "DRAM") & (reads["policy"] == study.baseline)]
     beside = bool(dram["count"].sum()) and not alike(study)
     if frame["walks"].max() and not (alike(study) and frame["speedup"].round(2).nunique() == 1):  # else flat
-        width = {"width": LEFT} if beside else {}
-        yield picture("speedup", chosen(study, frame, most=FIRST), None, **width)
+        width, shown = {"width": LEFT} if beside else {}, chosen(study, frame, most=FIRST)
+        first = ("label", "ratio", *INTERVAL, "extra_bytes")
+        few = {key: of for key, of in everything(study).columns.items() if key in first}
+        gains = grid("gains", f"What each policy gains over {study.baseline}", few, shown)
+        yield picture("speedup", shown, None, **width)._replace(phone=gains)
     if beside:
         served = dram.groupby(["reader", "server"])["count"].sum().unstack(fill_value=0)
         data = matrix("reads-data", "Page-table reads from DRAM, by reader and server", served, count)

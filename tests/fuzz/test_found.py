@@ -78,15 +78,11 @@ def in_header(offset, value):
     def changed(files):
         head = bytearray(files["trace.ptt"])
         put_number(head, offset, 8, value)
-        signed(head)
+        put_number(head, 20, 4, 0)
+        put_number(head, 20, 4, crc32(head[:HEADER]))
         files["trace.ptt"] = bytes(head)
 
     return changed
-
-
-def signed(head):
-    put_number(head, 20, 4, 0)
-    put_number(head, 20, 4, crc32(head[:HEADER]))
 
 
 def in_event(kind, offset, form, value):

@@ -217,9 +217,6 @@ class Graph:
     def successor(self, u, k):
         return draw(self.word(u, k), 31) % 2 == 1
 
-    def discovers(self, u, k):
-        return draw(self.word(u, k), 31) % 32 == 1
-
 
 def page_rank(graph, part):
     while True:
@@ -256,7 +253,7 @@ def search(graph, part):
         for k in range(DEGREE):
             v = graph.neighbour(u, k)
             yield graph.byte("neighbours", u, 4 * k), False
-            yield graph.byte("depths", v), graph.discovers(u, k)
+            yield graph.byte("depths", v), draw(graph.word(u, k), 31) % 32 == 1
             if graph.successor(u, k):
                 yield graph.byte("successors", u, k // 8), True
                 yield graph.byte("paths", v), True

@@ -175,15 +175,18 @@ def test_the_first_screen_has_the_verdict_the_gains_and_where_walks_go(windows, 
 
 def test_on_a_phone_the_verdict_is_first_and_no_word_of_it_is_broken(windows, sample_page):
     seen(windows, sample_page, PHONE)
-    bottoms = {of: windows.execute_script(BOTTOMS, of)[0] for of in (".verdict", ".opening img", "nav")}
+    bottoms = {of: windows.execute_script(BOTTOMS, of)[0] for of in (".verdict", ".opening figure", "nav")}
     assert list(bottoms.values()) == sorted(bottoms.values()) and bottoms[".verdict"] < PHONE[1]
     assert windows.execute_script(BROKEN, ".verdict, .evidence > p") == []
     assert windows.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
+    cut = "filter(one => one.scrollWidth > one.clientWidth).length"
+    assert not windows.execute_script(f"return [...document.querySelectorAll('.opening .scroll')].{cut}")
 
 
 @pytest.mark.parametrize("size", [FIRST_SCREEN, PHONE])
 def test_texts_of_plots_are_at_least_eleven_pixels_high(windows, sample_page, size):
     seen(windows, sample_page, size)
     drawn = "one => one.getBoundingClientRect().width / one.getAttribute('width')"
-    scales = windows.execute_script(f"return [...document.querySelectorAll('figure img')].map({drawn})")
+    shown = "[...document.querySelectorAll('figure img')].filter(one => one.offsetParent)"
+    scales = windows.execute_script(f"return {shown}.map({drawn})")
     assert len(scales) > 2 and min(scales) * POINTS * 96 / 72 >= 11
