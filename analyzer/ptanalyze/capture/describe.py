@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -92,6 +93,12 @@ def name(capture: Capture) -> str:
         return printable(str(said.get("comm", "")))
     first = str(command[0])
     return printable(first if ": " in first else first.rpartition("/")[2])  # a title, or a path
+
+
+def code(name: str) -> str:
+    """A name for programs: tables_at_level_4, memory_mib, pages_2_mib of "2 MiB pages"."""
+    named = re.sub(r"^(\d .iB) (\w+)", r"\2 \1", name.replace("'", ""))
+    return re.sub(r"\W+", "_", named.lower()).strip("_")
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:

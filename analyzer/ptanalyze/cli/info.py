@@ -32,7 +32,7 @@ def command(capture: str | None, output: Output) -> None:
       ptanalyze info postgres --csv
       ptanalyze info app.capture --plot map.png
     """
-    from ..capture.describe import describe
+    from ..capture.describe import code, describe
     from ..core.columns import described, table_of
 
     opened = open_or_default(capture)
@@ -42,14 +42,16 @@ def command(capture: str | None, output: Output) -> None:
         near = {} if side and len(side.topology) == 1 else {"local and remote walks": "classify"}
         further = {**near, "what would be faster": "advise"}
 
+    named = {code(title): {code(fact): of for fact, of in rows.items()} for title, rows in sections.items()}
+
     def table() -> DataFrame:
-        rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
+        rows = [(title, fact, value) for title, facts in named.items() for fact, value in facts.items()]
         return described(table_of(rows, ["section", "fact", "value"]))
 
     output.emit(
         "info",
         table,
-        lambda: sections,
+        lambda: named,
         lambda: view(sections, steps(capture, further, opened)),
         {"map": lambda: table_pages(opened)},
     )
