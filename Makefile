@@ -161,6 +161,9 @@ $(VENV)/bin/pip:
 	@echo "Making $(VENV), about $(if $(UV),1,4) s"
 	@$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV) ||) { \
 		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/deps python3-venv; $(PYTHON) -m venv $(VENV); }
+	@python=$$(readlink -f $(VENV)/bin/python); [ $$(id -u) != 0 ] || \
+		setpriv --reuid=65534 --regid=65534 --clear-groups test -x $$python || \
+		echo "Other users cannot run this $(VENV), as its Python is $$python; for them: make clean; make PYTHON=/usr/bin/python3"
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 	@echo "Installing ptanalyze and what it needs, about $(if $(UV),5,15) s"
