@@ -40,8 +40,7 @@ def is_trace(head: Head) -> bool:
 
 
 def is_sound(records: np.ndarray) -> np.ndarray:
-    sound: np.ndarray = (records["is_branch"] <= 1) & (records["taken"] <= 1) & (records["ip"] != 0)
-    return sound
+    return np.asarray((records["is_branch"] <= 1) & (records["taken"] <= 1) & (records["ip"] != 0))
 
 
 def import_champsim(source: str | PathLike[str], out: str | PathLike[str]) -> int:

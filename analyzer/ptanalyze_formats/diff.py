@@ -125,8 +125,7 @@ def pair(
 def place(tree: pt.snapshot.Tree) -> np.ndarray:
     """A number for each table's root and first address; roots count in the order of the capture."""
     root = np.cumsum(tree.parent == pt.snapshot.NO_PARENT) - 1
-    number: np.ndarray = tree.base | (root.astype(np.uint64) & np.uint64(0xFFF))
-    return number
+    return np.asarray(tree.base | (root.astype(np.uint64) & np.uint64(0xFFF)))
 
 
 def tally(nodes: np.ndarray) -> Iterator[tuple[list[int], int]]:

@@ -9,7 +9,7 @@ host-virtual addresses, swap entries and everything else behind entries that map
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -211,12 +211,18 @@ def redact_snapshot(snapshot: pt.Snapshot, inside: Path) -> None:
     if host is None:
         guest = renumbered.tree(guest, inside)
     else:
-        guest, host = rewritten(guest, guest.frame, inside, only_mapped), renumbered.tree(host, inside)
+        # guest-physical addresses stay, entries that map nothing are cleared
+        mapped = lambda raw, *how: np.where(pt.snapshot.mapped(raw, *how), raw, np.uint64(0))  # noqa: E731
+        guest, host = rewritten(guest, guest.frame, inside, mapped), renumbered.tree(host, inside)
     facts = {key: value for key, value in snapshot.facts.items() if key in FACTS}
     if snapshot.facts.get("vm"):
         facts["vm"] = {key: value for key, value in snapshot.facts["vm"].items() if key in JOIN_FACTS}
     made = replace(snapshot, guest=guest, host=host, topology=renumbered.topology, facts=facts)
-    pt.formats.write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))
+    # names of VMAs: the kernel's own stay, the same path or label becomes the same number
+    others = dict.fromkeys(name for name in snapshot.vma_names if name not in PLAIN_NAMES)
+    number = {name: f"file {k}" for k, name in enumerate(others, 1)}
+    names = tuple(number.get(name, name) for name in snapshot.vma_names)
+    pt.formats.write_snapshot(inside, replace(made, vma_names=names))
 
 
 def redact_host(host: pt.formats.HostDump, inside: Path, alone: bool) -> None:
@@ -255,18 +261,6 @@ def rewritten(
     for level, ids, raw in pt.snapshot.blocks(tree, range(1, tree.levels + 1)):
         entries[ids] = convert(raw, level, tree.encoding)
     return replace(tree, frame=frame, entries=entries)
-
-
-def only_mapped(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
-    """A guest's entries: guest-physical addresses stay, entries that map nothing are cleared."""
-    return np.where(pt.snapshot.mapped(raw, level, encoding), raw, np.uint64(0))
-
-
-def plain_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of VMAs: the kernel's own stay, the same path or label becomes the same number."""
-    others = dict.fromkeys(name for name in names if name not in PLAIN_NAMES)
-    number = {name: f"file {k}" for k, name in enumerate(others, 1)}
-    return tuple(number.get(name, name) for name in names)
 
 
 def redact_trace(source: Path, target: Path) -> None:

@@ -7,13 +7,14 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 import ptanalyze as pt
 
 from . import sysfs
+from .survey import host_nodes
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
@@ -25,14 +26,21 @@ ROOMY = 20 << 30
 # include/uapi/linux/capability.h: what dumps/privileges.c asks for
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 
+LIVE = ("dump", "rights")
+NEEDS = dict.fromkeys(("record -p", "dump process", "survey"), LIVE) | {  # parts that a command needs
+    "record": ("trace", *LIVE),
+    "record --no-dump": ("trace",),
+    "dump vm": (*LIVE, "kvm"),
+}
+
 
 @click.command("doctor")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print JSON, for a fleet: host, kernel, version, and for each part id, what, there, found, gives, "
-    "missing.",
+    help="Print JSON, for a fleet: host, kernel, version, a summary (commands that work here, parts that are "
+    "missing), and for each part id, what, there, found, gives, missing.",
 )
 @click.option(
     "--require",
@@ -46,12 +54,14 @@ def command(as_json: bool, required: str | None) -> int:
 
     For anything missing, it prints what that would enable and how to get it. What needs root is missing
     without root. It changes nothing; as root it reads its own page tables as a test. Analysis alone needs
-    none of this. The manual's page on permissions lists the rights that each command needs.
+    none of this. The manual's page on permissions lists the rights that each command needs. Exit code 0
+    whatever is missing, with --require 1 if one of those parts is.
 
     \b
     Examples:
       ptanalyze doctor
       sudo ptanalyze doctor --json
+      sudo ptanalyze doctor --json | jq -e '.summary.commands | index("survey")'
       sudo ptanalyze doctor --require trace,dump,rights
     """
     parts = {part.id: part for part in examine()}
@@ -63,13 +73,16 @@ def command(as_json: bool, required: str | None) -> int:
             raise pt.UsageError(f"--require {name}: no such part; {meant}known: {', '.join(known)}")
     if as_json:
         host = os.uname()
-        about = {"host": host.nodename, "kernel": host.release, "version": pt.__version__}
+        about: dict[str, Any] = {"host": host.nodename, "kernel": host.release, "version": pt.__version__}
+        usable = [name for name, needs in NEEDS.items() if all(parts[one].there for one in needs)]
+        about["summary"] = {"commands": usable, "missing": [one.id for one in parts.values() if one.missing]}
         pt.terminal.print_json("doctor", [part._asdict() for part in parts.values()], {}, **about)
     else:
         pt.terminal.print_view(view([*parts.values()]))
     lacking = [parts[name] for name in dict.fromkeys(asked) if not parts[name].there]
     for part in lacking:
-        pt.options.echo(f"ptanalyze: --require {part.id}: missing ({part.found}); {part.missing}", err=True)
+        why = "; ".join(filter(None, (f"missing ({part.found})", part.missing)))
+        pt.options.echo(f"ptanalyze: --require {part.id}: {why}", err=True)
     return 1 if lacking else 0
 
 
@@ -87,7 +100,7 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
         first, *rest = wrap(part.found, width, break_long_words=False, break_on_hyphens=False)
         lines.append(Text.assemble(mark, f"  {part.what:<20} {first}"))
         lines += [Text(f"{'':<27}{line}") for line in rest]
-        if not part.there:
+        if part.missing:
             lines += [Text(f"{'':<8}gives {part.gives}"), Text(f"{'':<8}needs: {part.missing}")]
     yield pt.columns.Section(lines=lines)
 
@@ -95,7 +108,7 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
 def can(parts: dict[str, Capability]) -> list[str]:
     """What to do with what is there, in a sentence, and the line to type."""
     record = f"  {pt.errors.as_root()} record -- ./app"
-    if all(parts[name].there for name in ("trace", "dump", "rights")):
+    if all(parts[name].there for name in NEEDS["record"]):
         return ["You can record programs with page tables:", record]
     if parts["trace"].there and parts["dump"].missing == "sudo":
         return ["As root you can record programs with page tables:", record]
@@ -113,7 +126,7 @@ class Capability(NamedTuple):
     id       stable, for scripts (`doctor --require`); what: the same for people
     there    whether we can use it, with the rights that we have; found: in words
     gives    what it is for
-    missing  how to get it, or more of it; "" where there is nothing to get
+    missing  how to get it; "" where it is there, or this machine has none and nothing is wrong
     """
 
     id: str
@@ -134,11 +147,9 @@ def examine() -> Iterator[Capability]:
     yield page_tables()
     yield counters()
     yield kvm()
-    folder = sysfs.SYSTEM / "node"
-    count = max(len(sysfs.groups_of(folder, sysfs.nodes_of(folder))), 1)
     gives = "captures of where a kernel placed page tables on several nodes"
-    missing = "" if count > 1 else "a machine model: -m, see `ptanalyze machines`"
-    yield Capability("nodes", "NUMA nodes", count > 1, f"{count}", gives, missing)
+    found = f"{count}" if (count := host_nodes()) > 1 else "1: no page table is remote on this machine"
+    yield Capability("nodes", "NUMA nodes", count > 1, found, gives)
     yield huge_pages()
     yield disk()
 
@@ -181,7 +192,7 @@ def page_tables() -> Capability:
     try:
         pt.live.rehearse(pt.live.native("ptdump"))
     except pt.UsageError as error:
-        why = str(error).removeprefix("page tables cannot be read: ").partition(". Nothing was run")[0]
+        why = str(error).removeprefix("page tables cannot be read: ")
         if "not found" in why:
             return Capability(*part, False, "not tried without the dumper", gives, "see dumper")
         root = all(map(held, CAPABILITIES.values()))
@@ -221,8 +232,9 @@ def huge_pages() -> Capability:
     state = pt.live.huge_pages()
     if state is None:
         return Capability(*part, False, "none", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
-    how = "" if state == "always" else f"echo always | sudo tee {THP}"
-    return Capability(*part, state != "never", state, gives, how)
+    if state == "never":
+        return Capability(*part, False, state, gives, f"echo always | sudo tee {THP}")
+    return Capability(*part, True, state, gives)
 
 
 def disk() -> Capability:

@@ -78,7 +78,9 @@ def sample_each(
     """
     began, early, names = time.monotonic(), 0.0, {pid: pt.live.called(pid) for pid in files}
     with ExitStack() as stack:
-        account = stack.enter_context(zeros(ACCOUNT_BYTES))
+        account = os.memfd_create("ptanalyze")
+        stack.callback(os.close, account)
+        os.ftruncate(account, ACCOUNT_BYTES)
         ran: dict[int, subprocess.Popen[bytes]] = {}
         try:
             for pid, out in files.items():
@@ -136,17 +138,6 @@ def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
 
 def reason(stderr: bytes) -> str:
     return stderr.decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
-
-
-@contextmanager
-def zeros(size: int) -> Iterator[int]:
-    """Descriptor of an in-memory file of `size` bytes."""
-    descriptor = os.memfd_create("ptanalyze")
-    try:
-        os.ftruncate(descriptor, size)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

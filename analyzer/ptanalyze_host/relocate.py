@@ -243,11 +243,16 @@ def differences(
 # Lines for people.
 
 
-def by_node(counts: np.ndarray) -> str:
-    """ "98 on node 0, 2 on node 1" of int[N + 1], the last not known."""
-    names = [f"node {i}" for i in range(len(counts) - 1)] + ["nodes not known"]
-    said = [f"{count:,} on {name}" for count, name in zip(counts, names, strict=True) if count]
-    return ", ".join(said) or "none"
+def numbered(counts: np.ndarray) -> dict[int, int]:
+    """{node: count} of int[N + 1], the last not known: -1; those that are not 0."""
+    nodes = [*range(len(counts) - 1), -1]
+    return {node: count for node, count in zip(nodes, counts.tolist(), strict=True) if count}
+
+
+def by_node(counts: Mapping[int, int]) -> str:
+    """ "98 on node 0, 2 on node 1" of `numbered` counts."""
+    names = ((f"node {node}" if node >= 0 else "nodes not known", count) for node, count in counts.items())
+    return ", ".join(f"{count:,} on {name}" for name, count in names) or "none"
 
 
 def counted(nodes: np.ndarray, width: int) -> np.ndarray:
@@ -255,23 +260,47 @@ def counted(nodes: np.ndarray, width: int) -> np.ndarray:
     return np.bincount(nodes.astype(np.int64) % width, minlength=width)
 
 
+def plan_record(planned: Plan, tables: Tables) -> dict[str, Any]:
+    """The plan for programs: counts by node as of `numbered`."""
+    width, inside = tables.pages.shape[1], tables.inside(planned.moved)
+    resident, number = Counter[str](), Counter[str]()
+    for one in planned.ranges:
+        if one.left and one.resident:
+            resident[one.left] += one.resident
+            number[one.left] += 1
+    return {
+        "pid": planned.pid,
+        "node": planned.node,
+        "threads": planned.threads,
+        "leaf_tables": numbered(counted(tables.node, width)),
+        "data_bytes": numbered(tables.pages.sum(axis=0) * 4096),
+        "rebuilt_tables": numbered(counted(tables.node[inside], width)),
+        "rebuilt_bytes": sum(one.resident for one in planned.moved),
+        "far_tables": far(planned, tables),
+        "left_out": [
+            {"why": why, "bytes": size, "ranges": number[why]} for why, size in resident.most_common()
+        ],
+    }
+
+
 def described(planned: Plan, tables: Tables) -> list[str]:
     """What relocation would do: a line each."""
-    width = tables.pages.shape[1]
-    inside = tables.inside(planned.moved)
-    of = pt.errors.plural(len(planned.moved), "range")
-    resident = pt.errors.size_in_words(sum(one.resident for one in planned.moved))
+    plan, of = plan_record(planned, tables), pt.errors.plural(len(planned.moved), "range")
+    rebuilt, mib = plan["rebuilt_tables"], numbered(tables.pages.sum(axis=0) * 4096 >> 20)
+    number, resident = sum(rebuilt.values()), pt.errors.size_in_words(plan["rebuilt_bytes"])
     name = " ".join(pt.live.command_line(planned.pid))[:80]
     lines = [
         f"PID {planned.pid}{f' ({name})' if name else ''}: {pt.errors.plural(planned.threads, 'thread')}, "
         f"most on node {planned.node}; leaf tables would be rebuilt there",
-        f"leaf tables    {by_node(counted(tables.node, width))}",
-        f"data           {by_node(tables.pages.sum(axis=0) * 4096 >> 20)} (MiB, in pages of 4 KiB)",
-        f"rebuilt        {pt.errors.plural(inside.sum(), 'leaf table')} of {resident} "
-        f"in {of}: {by_node(counted(tables.node[inside], width))}; "
-        f"the other {(~inside).sum():,} map what is left out",
+        f"leaf tables    {by_node(plan['leaf_tables'])}",
+        f"data           {by_node(mib)} (MiB, in pages of 4 KiB)",
+        f"rebuilt        {pt.errors.plural(number, 'leaf table')} of {resident} in {of}: {by_node(rebuilt)}; "
+        f"the other {len(tables.base) - number:,} map what is left out",
     ]
-    return [*lines, *left_out(planned)]
+    for one in plan["left_out"]:
+        size, ranges = pt.errors.size_in_words(one["bytes"]), pt.errors.plural(one["ranges"], "range")
+        lines.append(f"left out       {size} in {ranges}: {one['why']}")
+    return lines
 
 
 def far(planned: Plan, tables: Tables) -> int:
@@ -287,18 +316,6 @@ def at_home(planned: Plan, tables: Tables) -> str:
     return f"no leaf table can be rebuilt ({', '.join(whys)})"
 
 
-def left_out(planned: Plan) -> list[str]:
-    resident, number = Counter[str](), Counter[str]()
-    for one in planned.ranges:
-        if one.left and one.resident:
-            resident[one.left] += one.resident
-            number[one.left] += 1
-    return [
-        f"left out       {pt.errors.size_in_words(size)} in {pt.errors.plural(number[why], 'range')}: {why}"
-        for why, size in resident.most_common()
-    ]
-
-
 def proof(done: Relocated) -> list[str]:
     """What the dumps before and after show, and what it cost the process."""
     was, now = done.before.inside(done.plan.moved), done.after.inside(done.plan.moved)
@@ -310,8 +327,8 @@ def proof(done: Relocated) -> list[str]:
         if base in frames
     ]
     lines = [
-        f"leaf tables before  {by_node(counted(done.before.node[was], width))}",
-        f"leaf tables after   {by_node(counted(done.after.node[now], width))}",
+        f"leaf tables before  {by_node(numbered(counted(done.before.node[was], width)))}",
+        f"leaf tables after   {by_node(numbered(counted(done.after.node[now], width)))}",
         f"rebuilt             {sum(there):,} of {len(there):,} lie in another page frame than before",
         f"stops               {tally['stops']:,}, longest {tally['longest_held_us'] / 1000:.2f} ms "
         f"(all threads but one: {tally['longest_us'] / 1000:.2f} ms), "

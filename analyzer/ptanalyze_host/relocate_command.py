@@ -31,7 +31,8 @@ import ptanalyze as pt
     show_default=True,
     help="Longest stop of all threads, in milliseconds; 0: the time that 1 GiB takes, about 10.",
 )
-def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(pid: int, to: int | None, dry_run: bool, pause: float, as_json: bool) -> None:
     """Rebuild the leaf page tables of process PID near its threads, without a restart.
 
     Private anonymous memory in 4 KiB pages is moved away and back, which makes the kernel build new leaf
@@ -49,10 +50,15 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float) -> None:
 
     if {"--yes", "--dry-run"} <= set(click.get_current_context().meta["typed"]):
         raise pt.UsageError("relocate: give --yes or --dry-run, not both")
+    if as_json and not dry_run:
+        raise pt.UsageError("relocate: --json prints the plan; leave out --yes")
     pt.live.check_process(Path("/proc") / str(pid), pid)
     planned = relocate.plan(pid, to)
     if dry_run:
         tables = relocate.leaf_tables(pid)
+        if as_json:
+            pt.terminal.print_json("relocate", relocate.plan_record(planned, tables), {})
+            return
         if not relocate.far(planned, tables):
             pt.options.echo(
                 f"{pt.live.called(pid)}: nothing to relocate: {relocate.at_home(planned, tables)}"

@@ -435,7 +435,10 @@ def calibrate_runs(
     common     FittedPrior of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
     """
-    where, base = _known(placement, remote), None if at is None else pt.law.placement(at)
+    if remote is not None and placement is None:
+        raise pt.UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
+    where = pt.law.placement(placement) if remote is not None and placement is not None else None
+    base = None if at is None else pt.law.placement(at)
     native = _native(local, where or base, native)
     for tables in (base, where):
         if tables is not None and (tables.ept is None) != native:
@@ -596,14 +599,6 @@ def _measured(local: pt.law.MeasuredRun) -> str:
     if local.from_memory is None:
         return shown
     return f"{shown}; memory served {100 * local.from_memory:.0f} % of the entries that its walks read"
-
-
-def _known(name: str | None, remote: pt.law.MeasuredRun | None) -> pt.law.Placement | None:
-    if remote is None:
-        return None
-    if name is None:
-        raise pt.UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
-    return pt.law.placement(name)
 
 
 def _enough(local: pt.law.MeasuredRun) -> None:

@@ -224,13 +224,9 @@ def walk_events(stat: PerfStat) -> tuple[str, ...]:
     """Names of the events that walk cycles are taken from, without the ePT's; () where there are none."""
     names = {name for name, _ in stat.counters}
     kind = next((kind for kind in WALKS if names & {*kind}), ())
-    return tuple(name for name in kind if "store" not in name or not _without(stat, name))
-
-
-def _without(stat: PerfStat, name: str) -> bool:
-    """Whether no mode of an event was counted: it was not asked for, or the CPU has none."""
-    troubles = [counter.trouble for (other, _), counter in stat.counters.items() if other == name]
-    return all(trouble.startswith(UNSUPPORTED) for trouble in troubles)
+    # in some mode: other events were not asked for, or the CPU has none
+    there = {name for (name, _), of in stat.counters.items() if not of.trouble.startswith(UNSUPPORTED)}
+    return tuple(name for name in kind if "store" not in name or name in there)
 
 
 def partial(stat: PerfStat) -> str:

@@ -391,8 +391,10 @@ def plan(asked: Parameters) -> Plan:
     policy = policy_of("placement", asked.placement, asked.nodes)
     traced = pages <= TRACED_INIT if asked.init_trace is None else asked.init_trace
     host_policy = policy_of("host_placement", asked.host_placement or "first-touch", asked.nodes)
+    draws = np.random.default_rng([asked.seed, 1]).random((pages + 511) >> 9)  # of 2 MiB regions
+    draws[pages >> 9 :] = 1  # a remainder stays small
     made = Plan(
-        asked, pages, huge_regions(asked, pages), threads, 0 if asked.guest == "oblivious" else policy,
+        asked, pages, draws < asked.thp, threads, 0 if asked.guest == "oblivious" else policy,
         host_policy, anywhere, pattern, exponent, active, accesses, traced,
         move and (int(move[2] * accesses), *move[:2]), moved_data(asked, accesses), shape,
         WRITES if asked.writes is None else asked.writes,
@@ -417,13 +419,6 @@ def left_to_chance(plan: Plan) -> str:
         f"{tables} leaf tables are interleaved over {nodes} nodes: how many each node gets is chance; "
         f"--size {enough} has {SPREAD} for each"
     )
-
-
-def huge_regions(asked: Parameters, pages: int) -> np.ndarray:
-    """bool[R]: each whole 2 MiB region with probability --thp; a remainder stays small."""
-    draws = np.random.default_rng([asked.seed, 1]).random((pages + 511) >> 9)
-    draws[pages >> 9 :] = 1
-    return draws < asked.thp
 
 
 def policy_of(name: str, text: str, nodes: int) -> int:

@@ -22,7 +22,7 @@ from ptanalyze.core.errors import CHECKOUT, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.atomic import must_be_writable
 from ptanalyze.formats.record import must_be_new, seal
-from ptanalyze_host.doctor_command import Capability, examine
+from ptanalyze_host.doctor_command import NEEDS, Capability, examine
 from ptanalyze_synth.capture import must_fit
 from ptanalyze_synth.parameters import Parameters, whole_pages
 from ptanalyze_synth.plan import plan
@@ -197,7 +197,9 @@ def test_info_has_a_row_for_each_process(pt, tmp_path):
     shown = pt("info", family)
     assert shown.code == 0 and "processes" in shown.out
     facts = json.loads(pt("info", family, "--json").out)["result"]
-    assert facts["process 7"] == {"name": "p7", "table pages": 5, "leaf tables": 2}
+    assert facts["process_7"] == {"name": "p7", "table_pages": 5, "leaf_tables": 2}
+    names = {name for rows in facts.values() for name in rows} | {*facts}
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names), "jq needs no quotes"
 
 
 def test_answers_say_first_of_which_processes_they_are(pt, tmp_path):
@@ -247,7 +249,10 @@ def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_w
     assert f"{IDS}." in " ".join(pt("doctor", "--help").out.split())
     for one in (Capability(**part) for part in whole["result"]):
         assert re.search(rf"^  {'ok' if one.there else '--'}  {one.what} ", ran.out, re.MULTILINE), one
-        assert (one.there or one.missing) and one.found and one.gives, one
+        assert not (one.there and one.missing) and one.found and one.gives, one
+    gone, said = {part["id"] for part in whole["result"] if not part["there"]}, whole["summary"]
+    assert gone - {"nodes"} == {*said["missing"]}, "a host of one node lacks nothing"
+    assert [*said["commands"]] == [name for name, needs in NEEDS.items() if not {*needs} & gone]
 
 
 def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_them_ends_with_1(
@@ -277,7 +282,7 @@ def test_a_synthetic_capture_goes_through_every_command(pt, tmp_path, guest):
     assert made.code == 0 and f"{out}: made" in made.out
     assert pt("check", out).code == 0
     info = json.loads(pt("info", out, "--json").out)["result"]
-    assert info["how sure"]["method"] == "synth" and info["trace"]["move pages events"] > 0
+    assert info["how_sure"]["method"] == "synth" and info["trace"]["move_pages_events"] > 0
     classified = json.loads(pt("classify", out, "--json").out)["result"]
     assert [found["weight"] for found in classified] == ["leaf", "walks"]
     assert pt("walk", out, hex(1 << 46)).code == 0

@@ -67,7 +67,7 @@ NO_TABLE = {
     "join": "one line: what the host maps",
     "redact": "one line: what was written",
     "synth": "one line: what was made",
-    "relocate": "lines about one process",
+    "relocate": "lines about one process, or its plan in JSON",
     "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
 }
@@ -75,7 +75,7 @@ TABLES_ALONE = {
     "check", "policies", "survey", "diff", "machines",
 }  # fmt: skip
 DRAWN = {*EXAMPLES} - TABLES_ALONE
-ONLY_JSON = {"doctor", "hugepages"}
+ONLY_JSON = {"doctor", "hugepages", "relocate"}
 OTHER_NAMES = {"calibrate": "calibration"}
 OWN_FILE = {"calibrate"}  # -o is what they make
 FORMS = {"table": "json", "json": "csv", "csv": "json"}  # what is printed, what -o writes; json also draws

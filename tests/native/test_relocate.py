@@ -394,6 +394,9 @@ def test_the_command_says_what_it_would_do_does_it_and_proves_it(pt, writer):
     if len(usable_nodes()) == 1:
         words = r"^PID \d+ \(.*\): nothing to relocate: 16 leaf tables could be rebuilt, .* node 0 already\n$"
     assert dry.code == 0 and re.search(words, dry.out)
+    plan = json.loads(pt("relocate", writer.pid, "--json").out)["result"]
+    assert sum(plan["rebuilt_tables"].values()) == 16 and plan["pid"] == writer.pid
+    assert pt("relocate", writer.pid, "--json", "--yes").code == 2
     assert areas(writer.pid) == before
     done = pt("relocate", writer.pid, "--yes", "--max-pause", 50)
     assert done.code == 0, done
@@ -418,7 +421,8 @@ def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():
     base, node = np.array([0, 2, 8], np.uint64) << np.uint64(20), np.array([0, 1, 1], np.int16)
     tables = front.Tables(base, np.arange(3), node, np.zeros((3, 3), np.int64))
     plans = [front.Plan(1, to, 1, ranges) for to in (0, 1)]
-    assert [front.far(one, tables) for one in plans] == [1, 1]
+    assert [front.plan_record(one, tables)["far_tables"] for one in plans] == [1, 1]
+    assert front.plan_record(plans[0], tables)["rebuilt_tables"] == {0: 1, 1: 1}
     assert front.far(plans[1], front.Tables(base, np.arange(3), node * 0 + 1, tables.pages)) == 0
     assert "rebuilt        2 leaf tables of 4.0 MiB in 1 range: 1 on" in front.described(plans[0], tables)[3]
     assert "2 leaf tables could" in front.at_home(plans[1], tables)

@@ -37,7 +37,7 @@ def plain(value: object) -> Json:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def record(what: str, value: object, refused: Mapping[str, str], **about: str) -> dict[str, Json]:
+def record(what: str, value: object, refused: Mapping[str, str], **about: Json) -> dict[str, Json]:
     """The object that `--json` prints: {"schema": N, "what": ..., "result": value}.
 
     refused  {policy: why the capture does not allow it}: a field of its own if there is any

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import process
 from ..core.columns import Cell, Section
@@ -46,7 +46,7 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def print_json(what: str, value: object, refused: Mapping[str, str], **about: str) -> None:
+def print_json(what: str, value: object, refused: Mapping[str, str], **about: Any) -> None:
     """One JSON object, as text_output.record, with fields `about` the run; NumPy scalars become numbers, NaN
     and infinities null."""
     json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
