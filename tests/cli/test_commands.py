@@ -113,9 +113,7 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(pt, sample, arguments, message
         ("record -p 1 --strip off", "leave it out"),
     ],
 )
-def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
-    pt, tmp_path, monkeypatch, typed, named
-):
+def test_a_word_in_the_wrong_place_comes_with_what_to_type(pt, tmp_path, monkeypatch, typed, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "host.toml").touch()
     (tmp_path / "README.md").write_text("# A title\n\nIs your program slow?\n")
@@ -125,9 +123,7 @@ def test_a_word_in_the_wrong_place_or_a_wrong_file_comes_with_what_to_type(
     assert ran.code == 2 and named in said and "\\x" not in said and "b'" not in said
 
 
-def test_lines_that_record_a_program_of_this_directory_do_not_make_a_capture_of_its_name(
-    pt, tmp_path, monkeypatch
-):
+def test_lines_that_record_a_program_of_this_directory_make_no_capture_of_its_name(pt, tmp_path, monkeypatch):
     def record(command, output, **options):
         raise UsageError(f"{output} of {command[0]}")
 
@@ -255,9 +251,7 @@ def test_every_part_is_told_in_lines_that_fit_and_what_is_missing_comes_with_a_w
     assert [*said["commands"]] == [name for name, needs in NEEDS.items() if not {*needs} & gone]
 
 
-def test_without_native_tools_it_says_what_to_build_and_a_script_that_requires_them_ends_with_1(
-    pt, monkeypatch, tmp_path
-):
+def test_without_native_tools_it_says_what_to_build_and_required_ones_are_missed(pt, monkeypatch, tmp_path):
     monkeypatch.setattr(locate, "BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = pt("doctor", "--require", "btf, dump,dump")

@@ -147,9 +147,7 @@ def test_a_command_imports_only_the_libraries_that_it_uses(line, imported):
         ("whatif sysbench-memory -p hydra --plot p.png", "seaborn", "plots"),
     ],
 )
-def test_what_an_extra_has_is_asked_for_before_anything_is_computed(
-    pt, tmp_path, monkeypatch, line, library, extra
-):
+def test_an_extra_is_asked_for_before_anything_is_computed(pt, tmp_path, monkeypatch, line, library, extra):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "ptanalyze_report.page", raising=False)
@@ -253,9 +251,8 @@ def test_the_help_of_a_command_fits_80_columns(pt, monkeypatch, tmp_path, name):
     assert max(map(len, said.splitlines())) <= 80
     assert "sudo ptanalyze" not in said or this_program() == "ptanalyze", "sudo searches no environment"
     options = [one for one in EVERY[name].params if isinstance(one, click.Option) and not one.hidden]
-    assert all(
-        re.search(rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)", said, re.MULTILINE) for one in options
-    )
+    shown = (rf"^ +({one.opts[0]}\b|.*, {one.opts[-1]}\b)" for one in options)
+    assert all(re.search(pattern, said, re.MULTILINE) for pattern in shown)
     assert not re.search(r"^  \[\w+\]", said, re.MULTILINE), "a word has no row without a text"
     assert ("\nOutput:\n" in said) == any(one.name in OF_OUTPUT for one in options), "options are grouped"
 
@@ -326,9 +323,8 @@ def test_bash_completes(on_the_path):
     _ptanalyze_completion ptanalyze
     echo "${COMPREPLY[@]}"
     """
-    done = subprocess.run(
-        ["bash", "-c", script], env=environment(on_the_path), capture_output=True, text=True
-    )
+    words = ["bash", "-c", script]
+    done = subprocess.run(words, env=environment(on_the_path), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "doctor"
 
@@ -336,12 +332,8 @@ def test_bash_completes(on_the_path):
 def in_a_terminal(program, arguments, **more):
     """What a command writes to a terminal, byte for byte."""
     own, other = os.openpty()
-    process = subprocess.Popen(
-        [program / "ptanalyze", *arguments],
-        env=environment(program, TERM="xterm-256color", **more),
-        stdin=subprocess.DEVNULL,
-        stdout=other,
-    )
+    argv, env = [program / "ptanalyze", *arguments], environment(program, TERM="xterm-256color", **more)
+    process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=other)
     os.close(other)
     out = b""
     try:
@@ -358,9 +350,8 @@ def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
     arguments = ["info", "lookup"]
     assert "\x1b[36m" in in_a_terminal(on_the_path, arguments)
     assert "\x1b[36m" not in in_a_terminal(on_the_path, arguments, NO_COLOR="1")
-    piped = subprocess.run(
-        [on_the_path / "ptanalyze", *arguments], env=environment(on_the_path), capture_output=True
-    )
+    words = [on_the_path / "ptanalyze", *arguments]
+    piped = subprocess.run(words, env=environment(on_the_path), capture_output=True)
     assert piped.returncode == 0 and b"\x1b" not in piped.stdout
 
 
@@ -386,9 +377,8 @@ def test_rows_stay_rows_on_a_narrow_terminal(pt, sample, monkeypatch, width):
 def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypatch, sample):
     monkeypatch.setenv("PTANALYZE_WHATIF_MACHINE", "hydra-haswell")
     asked = "whatif", sample, "-p", "linux", "--json"
-    models = [
-        json.loads(ran.out)["result"][0]["machine"] for ran in (pt(*asked), pt(*asked, "-m", "ice-lake"))
-    ]
+    both = pt(*asked), pt(*asked, "-m", "ice-lake")
+    models = [json.loads(ran.out)["result"][0]["machine"] for ran in both]
     assert models == ["hydra-haswell", "ice-lake"]
 
 
@@ -418,9 +408,7 @@ def test_type_checkers_know_every_option():
         assert kind.__forward_arg__ == Options.__annotations__[name], name
 
 
-def test_a_machine_file_that_lies_here_is_taken_unless_another_is_named_or_a_sample_is_asked_about(
-    pt, monkeypatch, tmp_path
-):
+def test_a_machine_file_that_lies_here_is_taken_unless_another_is_named(pt, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     own = synth(tmp_path / "own", "16M", accesses=1500, init_trace=False).directory
     model = msgspec.structs.replace(load_machine(DEFAULT_MACHINE), name="this-place")

@@ -50,9 +50,7 @@ def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_nar
 
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
-def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_nothing_is_advised(
-    once, hot, plain, command
-):
+def test_where_the_caches_hold_all_leaf_entries_nothing_is_advised(once, hot, plain, command):
     name, *options = command
     for capture, kib in ((hot, 2), (plain, 4)):
         said = one_line(once(name, capture.directory, *options).out)
@@ -104,9 +102,8 @@ def test_no_path_of_the_recording_machine_is_in_them(vm):
     for file in vm.iterdir():
         if file.is_file() and file.suffix != ".entries":
             content = file.read_bytes()
-            assert not [word for word in (b"/work", b"/root", b"/dev/shm/", b"/home") if word in content], (
-                file
-            )
+            ours = (b"/work", b"/root", b"/dev/shm/", b"/home")
+            assert not [word for word in ours if word in content], file
 
 
 def test_an_oblivious_guest_has_almost_no_local_local(once, vms):

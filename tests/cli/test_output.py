@@ -101,9 +101,8 @@ def rows_of(page):
 
 
 def test_the_manual_has_a_row_for_every_command_with_json():
-    listed = {
-        command.strip(" `"): what.strip().split("`")[1] for command, what, *_ in rows_of("reference/json.md")
-    }
+    rows = rows_of("reference/json.md")
+    listed = {command.strip(" `"): what.strip().split("`")[1] for command, what, *_ in rows}
     assert all(listed[name] == OTHER_NAMES.get(name, name) for name in (*EXAMPLES, *ELSEWHERE))
 
 
@@ -249,11 +248,9 @@ def test_files_of_the_command_line_are_the_tables_of_the_api(pt, tmp_path, made)
     assert [{name: row[name] for name in same} for row in rows] == expected
 
 
-@pytest.mark.parametrize(
-    "words", ["policies --csv --json", "info --json --csv", "relocate 1 --yes --dry-run"]
-)
-def test_two_forms_or_two_ways_at_once_are_refused(pt, words):
-    assert is_one_line(pt(*words.split()), 2)
+@pytest.mark.parametrize("line", ["policies --csv --json", "info --json --csv", "relocate 1 --yes --dry-run"])
+def test_two_forms_or_two_ways_at_once_are_refused(pt, line):
+    assert is_one_line(pt(*line.split()), 2)
 
 
 # `--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it.

@@ -44,9 +44,8 @@ def known():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_first_screen_is_the_golden_text(pt, nowhere, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(
-        "sys.prefix", sys.base_prefix
-    )  # what to type does not depend on where it is installed
+    # what to type does not depend on where it is installed
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
     monkeypatch.setenv("SUDO_UID", "0")  # nor on who asks
     Path("pmu_name").write_text("skylake\n")  # nor on what this CPU counts
     monkeypatch.setattr("ptanalyze.cli.replay_options.PMU_NAME", Path("pmu_name"))

@@ -73,9 +73,8 @@ def test_no_sentence_stands_twice_and_counts_are_written_with_their_nouns():
 
 def told(result, policy, speedup, pages, once=0.0):
     """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
-    more = replace(
-        result, policy=policy, pages={**result.pages, "guest_peak": result.pages["guest_peak"] + pages}
-    )
+    pages = {**result.pages, "guest_peak": result.pages["guest_peak"] + pages}
+    more = replace(result, policy=policy, pages=pages)
     return sped_up(replace(more, once_cycles=once), *speedup)
 
 
@@ -175,9 +174,7 @@ WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store")
     ("cpu", "native", "nested"),
     [("skylake", [], [EPT]), ("sapphire_rapids", WORK, None), ("haswell", None, None), ("", None, None)],
 )
-def test_the_next_line_counts_what_calibrate_reads_where_this_cpu_does(
-    pt, sample, vm_sample, tmp_path, monkeypatch, cpu, native, nested
-):
+def test_the_next_line_counts_what_is_read(pt, sample, vm_sample, tmp_path, monkeypatch, cpu, native, nested):
     (tmp_path / "pmu_name").write_text(cpu)
     monkeypatch.setattr("ptanalyze.cli.replay_options.PMU_NAME", tmp_path / "pmu_name")
     for capture, more in ((sample, native), (vm_sample, nested)):
@@ -366,9 +363,7 @@ def test_lines_in_a_pipe_are_whole_unless_columns_says_otherwise(capsys, monkeyp
         assert len(capsys.readouterr().out.splitlines()) == lines
 
 
-def test_on_one_node_no_table_of_placements_is_shown_but_that_nothing_is_remote_and_how_to_measure_pages(
-    pt, tmp_path
-):
+def test_on_one_node_no_table_of_placements_is_shown_but_how_to_measure_pages(pt, tmp_path):
     sample = synth(tmp_path / "own", "16M", accesses=20_000, nodes=1, threads=1, init_trace=False).directory
     model = msgspec.structs.replace(load_machine(DEFAULT_MACHINE).resized(1), name="single")
     write_machine(tmp_path / "single.toml", model)
