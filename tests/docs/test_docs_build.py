@@ -23,20 +23,9 @@ WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-dump", "-import", "-topolo
 def manual(tmp_path_factory):
     """HTML files by name, built with every warning an error and every reference checked; no network."""
     out = tmp_path_factory.mktemp("manual")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-n",
-        "-b",
-        "html",
-        "-d",
-        out / "trees",
-    ]
-    built = subprocess.run([*command, DOCS, out / "html"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html"]
+    command += ["-d", out / "trees", DOCS, out / "html"]
+    built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return {path.relative_to(out / "html").as_posix(): path.read_text() for path in out.rglob("*.html")}
 
@@ -104,18 +93,9 @@ def test_the_man_page_says_what_the_help_says(man):
 
 
 def test_a_line_of_name_and_meaning_becomes_a_definition():
-    assert convert(["Counts.", "", "pages  int64[n]", "         how many", "nodes  of `frame`"]) == [
-        "Counts.",
-        "",
-        "",
-        "``pages``",
-        "    int64[n]",
-        "    how many",
-        "",
-        "``nodes``",
-        "    of ``frame``",
-        "",
-    ]
+    pages, nodes = ["pages  int64[n]", "         how many"], ["nodes  of `frame`"]
+    shown = ["``pages``", "    int64[n]", "    how many", "", "``nodes``", "    of ``frame``", ""]
+    assert convert(["Counts.", "", *pages, *nodes]) == ["Counts.", "", "", *shown]
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,7 @@ def place(captures, tmp_path, monkeypatch):
     return tmp_path
 
 
-FEW = (
-    "tutorial/first-look.md",
-    "tutorial/virtual-machine.md",
-    "howto/compare-placements.md",
-    "howto/plots.md",
-)
+FEW = "tutorial/first-look.md", "tutorial/virtual-machine.md", "howto/compare-placements.md", "howto/plots.md"
 SHORT = [pytest.param(page, marks=() if page in FEW else pytest.mark.full) for page in RUNNABLE]
 
 

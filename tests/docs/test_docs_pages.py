@@ -25,13 +25,8 @@ from ptanalyze.formats.trace import ENDED, read_trace
 PAGE = (DOCS / "explanation" / "formats.md").read_text("utf-8")
 FIELD = re.compile(r"\| (\d+) \| (\d+) \| (\w+) \| `(\w+)` \|")
 NUMBERED = re.compile(r"^\| (\d+) \| `([A-Z_]+)` \|", re.MULTILINE)
-TREES = [
-    ("sysbench-memory", "gpt"),
-    ("vm-numa-visible", "gpt"),
-    ("vm-numa-visible", "ept"),
-    ("vm-numa-oblivious", "ept"),
-]
-TRACES = ["sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"]
+NATIVE, VISIBLE, OBLIVIOUS = TRACES = "sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"
+TREES = [(NATIVE, "gpt"), (VISIBLE, "gpt"), (VISIBLE, "ept"), (OBLIVIOUS, "ept")]
 
 
 def layouts():
@@ -104,9 +99,8 @@ def test_a_trace_is_decoded_by_the_page(capture):
         frame = np.frombuffer(content, FRAME, 1, at)[0]
         payload = content[at + 48 : at + 48 + int(frame["bytes"])]
         assert frame["magic"] == 0x46545450 and frame["zero"] == 0
-        assert frame["crc"] == zlib.crc32(
-            content[at : at + 4] + bytes(4) + content[at + 8 : at + 48] + payload
-        )
+        fixed = content[at : at + 4] + bytes(4) + content[at + 8 : at + 48]
+        assert frame["crc"] == zlib.crc32(fixed + payload)
         if frame["kind"] == 1:
             chunks.append(frame)
         else:
@@ -163,9 +157,8 @@ def test_worked_examples_are_what_validate_says():
 
 def test_every_dependency_and_its_licence_are_on_the_page():
     page = (DOCS / "reference/licences.md").read_text()
-    rows = {
-        words[1].strip(): words[2].strip() for line in page.splitlines() if len(words := line.split("|")) > 3
-    }
+    lines = (line.split("|") for line in page.splitlines())
+    rows = {words[1].strip(): words[2].strip() for words in lines if len(words) > 3}
     project = tomllib.loads(PROJECT.read_text())["project"]
     wanted = [project["dependencies"], *project["optional-dependencies"].values()]
     names = {normal(text) for texts in wanted for text in texts} - {"ptanalyze", "ptanalyze-native"}

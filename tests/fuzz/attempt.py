@@ -58,9 +58,8 @@ def attempt(call):
         except Exception as error:
             return Ended(None, signature(error), f"{error}"[:200])
     seconds = time.process_time() - began
-    return Ended(
-        code, *judged(call, code, *(stream.buffer.getvalue().decode() for stream in (out, err))), seconds
-    )
+    written = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return Ended(code, *judged(call, code, *written), seconds)
 
 
 def judged(call, code, printed, said):

@@ -71,12 +71,8 @@ def pages():
     small = [Page(HEAP + (k << 12), 4096 + k * 7) for k in (0, 1, 2, 7, 8, 9, 511)]
     small += [Page(HEAP + REGION + (k << 12), 9000 + k) for k in range(0, 40, 3)]
     huge = [Page(HEAP + 2 * REGION, 512 * 40, 2), Page(HEAP + 3 * REGION, (1 << 24) + 512 * 7, 2)]
-    return [
-        *small,
-        *huge,
-        Page((HEAP >> 30 << 30) + (2 << 30), 1 << 18, 3),
-        Page(STACK + 4096, (1 << 24) + 5),
-    ]
+    huge.append(Page((HEAP >> 30 << 30) + (2 << 30), 1 << 18, 3))
+    return [*small, *huge, Page(STACK + 4096, (1 << 24) + 5)]
 
 
 def trace_into(path, touched, roi=False, stripped=()):

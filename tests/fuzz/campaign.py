@@ -232,9 +232,8 @@ class Findings:
         rows = [["", "inputs", "calls", *(f"exit {code}" for code in codes), "CPU s", "slowest s"]]
         for kind in sorted(self.inputs):
             ended = [self.codes[kind][code] for code in codes]
-            rows.append(
-                [kind, self.inputs[kind], self.calls[kind], *ended, self.seconds[kind], self.slowest[kind][0]]
-            )
+            seconds, slowest = self.seconds[kind], self.slowest[kind][0]
+            rows.append([kind, self.inputs[kind], self.calls[kind], *ended, seconds, slowest])
         totals = [sum(column) for column in zip(*(row[1:-1] for row in rows[1:]), strict=True)]
         rows.append(["all", *totals, max((slow for slow, _ in self.slowest.values()), default=0.0)])
         lines = ["".join(map(cell, row)).rstrip() for row in rows]

@@ -102,10 +102,7 @@ def tables_changed(content, r, start, size):
         data[one:one] = data[one : one + size]
         put(data, 24, 8, count + 1)
     elif size == 24 and how == 3:
-        data[one : one + size], data[other : other + size] = (
-            data[other : other + size],
-            data[one : one + size],
-        )
+        swap(data, one, other, size)
     elif size == 24:
         for _ in range(r.choice([1, 1, 2, 5])):
             offset, width = r.choice(TABLE_FIELDS)
@@ -238,10 +235,7 @@ def record_changes(start, size, fields):
         elif how == 2:
             data[one:one] = data[other : other + size]
         elif how == 3:
-            data[one : one + size], data[other : other + size] = (
-                data[other : other + size],
-                data[one : one + size],
-            )
+            swap(data, one, other, size)
         else:
             for _ in range(r.choice([1, 1, 2, 5])):
                 offset, width = r.choice(fields)
@@ -333,6 +327,12 @@ def put(data, at, width, value):
     data[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
 
 
+def swap(data, one, other, size):
+    first = data[one : one + size]
+    data[one : one + size] = data[other : other + size]
+    data[other : other + size] = first
+
+
 def changed(content, r):
     """`content` with bits flipped, or bytes cut, moved, doubled, inserted, set or appended."""
     if not content:
@@ -347,10 +347,7 @@ def changed(content, r):
     elif how == 1:
         del data[r.choice([0, 1, r.randrange(len(data)), len(data) - 1]) :]
     elif how == 2:
-        data[at : at + length], data[other : other + length] = (
-            data[other : other + length],
-            data[at : at + length],
-        )
+        swap(data, at, other, length)
     elif how == 3:
         del data[at : at + length]
     elif how == 4:

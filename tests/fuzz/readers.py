@@ -24,18 +24,9 @@ from ptanalyze_formats.text_traces import import_lackey
 from ptanalyze_host.machine_file import host_machine
 from ptanalyze_law.perf_stat import read_perf_stat, walk_run
 
+from . import changes
 from .attempt import function
-from .changes import (
-    changed,
-    changed_text,
-    hostile,
-    in_gzip,
-    in_xz,
-    in_zip,
-    maps_changed,
-    record_changes,
-    trace_changed,
-)
+from .changes import changed, changed_text, in_gzip, in_zip, maps_changed, record_changes, trace_changed
 
 SMALL = "small"  # the directory that a changed file is in
 KEPT = ("machine code", b"\x90" * 50)  # of compiled code
@@ -108,7 +99,7 @@ def host_of(root):
 
 
 def capture_changed(files, r):
-    return hostile(files, [files], r)
+    return changes.hostile(files, [files], r)
 
 
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
@@ -132,7 +123,7 @@ READERS = {
     "lackey": Reader(to_trace(import_lackey)),
     "champsim": Reader(to_trace(import_champsim), champsim_changed),
     "champsim.gz": Reader(to_trace(import_champsim), in_gzip(champsim_changed), "in.gz"),
-    "champsim.xz": Reader(to_trace(import_champsim), in_xz(champsim_changed), "in.xz"),
+    "champsim.xz": Reader(to_trace(import_champsim), changes.in_xz(champsim_changed), "in.xz"),
     "drmemtrace": Reader(to_trace(import_drmemtrace), dynamorio_changed),
     "drmemtrace.gz": Reader(to_trace(import_drmemtrace), in_gzip(dynamorio_changed), "in.trace.gz"),
     "drmemtrace.zip": Reader(to_trace(import_drmemtrace), in_zip(dynamorio_changed), "in.trace.zip"),

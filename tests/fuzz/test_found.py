@@ -67,9 +67,8 @@ def with_facts(change):
 
 def in_facts(text):
     def changed(files):
-        files["snapshot.json"] = files["snapshot.json"].replace(
-            b'"facts": {', b'"facts": {"x": ' + text + b", ", 1
-        )
+        facts = b'"facts": {"x": ' + text + b", "
+        files["snapshot.json"] = files["snapshot.json"].replace(b'"facts": {', facts, 1)
 
     return changed
 

@@ -70,9 +70,8 @@ def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
         monkeypatch.setattr(module, "run_seed", run_seed)
         monkeypatch.setattr(module, "HANG", HANG / 20 if how == "hangs" else HANG)
         (wrong,) = campaign(range(seed, seed + 1), made, place).wrong
-        assert (
-            wrong == {"grows": "over 1024 MiB: x", "dies": "ended by SIGABRT: x", "hangs": "over 0 s: x"}[how]
-        )
+        said = {"grows": "over 1024 MiB: x", "dies": "ended by SIGABRT: x", "hangs": "over 0 s: x"}
+        assert wrong == said[how]
 
 
 READERS = {"maps": lambda path: parse_maps(path.read_bytes(), path), "perf stat": read_perf_stat}

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from captures import TRIAL, make_family, shorter, write_trace
+from captures import TOUCHES, TRIAL, make_family, shorter, write_trace
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.errors import bundled
 from ptanalyze.core.interval import Interval
@@ -30,12 +30,7 @@ from ptanalyze_law.calibrate import calibrate_runs
 STORED = Path(__file__).with_name("frozen.json")
 PROSE = {"provenance", "notes", "findings", "assumptions", "units", "note", "title", "what", "text"}
 TOLERANCE = 1e-9
-SAMPLES = {
-    "lookup": 300_000,
-    "sysbench-memory": 50_000,
-    "vm-numa-visible": 50_000,
-    "vm-numa-oblivious": 50_000,
-}
+SAMPLES = {name: touches for name, touches in TOUCHES.items() if name != "embeddings"}
 SYNTHETIC = {
     "native": "--size 64M --nodes 4 --threads 4 --accesses 60000",
     "zipf": "--size 64M --nodes 2 --threads 2 --pattern zipf:1.0 --accesses 60000",
@@ -109,19 +104,11 @@ def place(tmp_path_factory):
         ran = CliRunner().invoke(program, ["synth", "-o", str(made / name), *options.split()])
         assert ran.exit_code == 0, ran.output
     trace = read_trace(made / "zipf" / "trace.ptt")
-    again(
-        made / "zipf", made / "sampled", replace(trace, facts={**trace.facts, "sampled": True, "walks": True})
-    )
+    facts = {**trace.facts, "sampled": True, "walks": True}
+    again(made / "zipf", made / "sampled", replace(trace, facts=facts))
     executed = int(read_trace(made / "native" / "trace.ptt").chunks["instructions"].sum())
-    timed = {
-        "how": "counted",
-        "seconds": 0.001,
-        "system_seconds": 0.0,
-        "user_seconds": 0.002,
-        "ghz": 2.0,
-        "instructions": executed,
-    }
-    again(made / "native", made / "timed", native=timed)
+    timed = {"how": "counted", "seconds": 0.001, "system_seconds": 0.0, "user_seconds": 0.002, "ghz": 2.0}
+    again(made / "native", made / "timed", native=timed | {"instructions": executed})
     make_family(made / "processes")
     measured(made, "measured")
     measured(made, "remote", exposed=Interval(0.5, 0.6, 0.8), shared=Interval(0.0, 0.5, 1.0), at="LP")
@@ -167,8 +154,7 @@ def test_numbers_of(line, place):
     if os.environ.get("GOLDEN") == "write":
         stored[line] = [counts, measures]
         kept = sorted(stored.keys() & {*questions()})
-        STORED.write_text(
-            "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(stored[k])}" for k in kept) + "\n}\n"
-        )
+        lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(stored[k])}" for k in kept)
+        STORED.write_text("{\n" + lines + "\n}\n")
     assert measures == pytest.approx(stored[line][1], rel=TOLERANCE, abs=0, nan_ok=True)
     assert counts == stored[line][0]

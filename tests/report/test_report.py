@@ -5,18 +5,13 @@ import gzip
 import hashlib
 import math
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 import ptanalyze
-import ptanalyze_report
 from captures import make_family
 from ptanalyze.core.errors import printable
 from ptanalyze.show import plots
@@ -153,26 +148,6 @@ def test_a_page_shows_no_physical_address(vm, all_page):
     assert not [frame for frame in frames if f"{frame:#x}" in text or f"{frame << 12:#x}" in text]
 
 
-# What a report is made of travels with the package.
-
-PACKAGE = Path(ptanalyze_report.__file__).parent
-
-
-def test_the_wheel_carries_template_style_script_and_glossary(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
-    subprocess.run(build, cwd=PACKAGE.parents[1], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        inside = {name for name in archive.namelist() if name.startswith("ptanalyze_report/")}
-    here = {
-        str(path.relative_to(PACKAGE.parent))
-        for path in PACKAGE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert inside == here
-    assert {Path(name).suffix for name in inside} == {".py", ".html", ".css", ".js", ".toml"}
-
-
 # The report's words: how sure it is, its glossary, its cells.
 
 
@@ -206,15 +181,13 @@ def test_threads_that_walk_most_come_first(threads):
 
 
 def test_commands_in_a_text_are_code():
-    assert (
-        coded("Type `ptanalyze walk <b>` & read") == "Type <code>ptanalyze walk &lt;b&gt;</code> &amp; read"
-    )
+    expected = "Type <code>ptanalyze walk &lt;b&gt;</code> &amp; read"
+    assert coded("Type `ptanalyze walk <b>` & read") == expected
 
 
 def test_words_of_commands_are_whole():
-    assert whole("a --b=1.5 <c> /d") == (
-        'a <span class="word">--b=1.5</span> &lt;c&gt; <span class="word">/d</span>'
-    )
+    expected = 'a <span class="word">--b=1.5</span> &lt;c&gt; <span class="word">/d</span>'
+    assert whole("a --b=1.5 <c> /d") == expected
 
 
 def test_every_term_and_figure_has_a_meaning():

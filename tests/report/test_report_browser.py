@@ -57,9 +57,8 @@ def header(browser, table, name):
 def test_it_runs_without_errors_and_asks_for_nothing(browser, page):
     opened(browser, page)
     assert browser.get_log("browser") == []
-    asked = re.findall(
-        r'"url":"([^"]*)"', "".join(entry["message"] for entry in browser.get_log("performance"))
-    )
+    messages = "".join(entry["message"] for entry in browser.get_log("performance"))
+    asked = re.findall(r'"url":"([^"]*)"', messages)
     assert page in asked
     assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob"}
     assert {url for url in asked if url.startswith("file")} == {page}
