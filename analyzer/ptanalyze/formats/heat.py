@@ -11,22 +11,13 @@ from ..core.footprint import Footprint, Rounds, footprint_of
 from ..core.safe_files import open_inside
 from ..core.snapshot import BATCHES, Heat
 from .atomic import atomic_write
+from .record import BYTE_ORDER, HEAD, must_say
 
 FILE = "heat.bits"
 MAGIC = b"PTHEATBS"
 VERSION = 3
 SINGLE = 2  # the version before: one reading after each clearing
-BYTE_ORDER = 0x01020304
-HEADER_DTYPE = np.dtype(
-    [
-        ("magic", "S8"),
-        ("version", "<u4"),
-        ("byte_order", "<u4"),
-        ("header_bytes", "<u4"),
-        ("record_bytes", "<u4"),
-        ("words", "S488"),
-    ]
-)
+HEADER_DTYPE = np.dtype([*HEAD, ("record_bytes", "<u4"), ("words", "S488")])
 RECORD_DTYPE = np.dtype(
     [("base", "<u8"), ("level", "<u4"), ("cpu", "<u4"), ("window", "<u8"), ("word", "<u8", (8,))]
 )
@@ -37,7 +28,7 @@ MOST_LENGTHS, MOST_SAMPLES = 16, 1 << 15
 PAGE_LENGTHS = 5  # that pages are told apart by
 WHOLE = 0.98  # of the tables were read: the rest were new, or gone
 EVEN = 0.1  # standard deviation over mean of the CPU time of rounds, where it goes on evenly
-EXPECTED = (MAGIC, VERSION, BYTE_ORDER, HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize)  # of a header
+SIZES = HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize
 RECORDS_AT_ONCE = 1 << 19  # read together: 40 MiB
 ROUNDED = 16  # ns
 BLOCK = 256  # tables looked at together
@@ -303,11 +294,11 @@ def version_of(path: Path, head: bytes) -> int:
     if len(head) < HEADER_DTYPE.itemsize:
         raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
     header = np.frombuffer(head, HEADER_DTYPE)[0]
-    for name, value in zip(HEADER_DTYPE.names or (), EXPECTED, strict=False):
-        if header[name] != value and not (name == "version" and header[name] == SINGLE):
-            older = name == "version" and header[name] < SINGLE
-            why = " (older samples do not tell when a table was cleared): sample again" if older else ""
-            raise CaptureError(path, name, header[name], f"expected {value!r}{why}")
+    must_say(path, header, magic=MAGIC)
+    if header["version"] != SINGLE:
+        older = " (older samples do not tell when a table was cleared): sample again"
+        must_say(path, header, older * bool(header["version"] < SINGLE), version=VERSION)
+    must_say(path, header, byte_order=BYTE_ORDER, header_bytes=SIZES[0], record_bytes=SIZES[1])
     return int(header["version"])
 
 
@@ -332,7 +323,7 @@ def copy_samples(source: Path, target: Path) -> None:
     if version == SINGLE:
         records["base"][ends] = records["window"][ends] = records["cpu"] = 0
         records["word"][ends, ASKED + 1 :] = 0
-    header = np.array([(MAGIC, version, *EXPECTED[2:], b"")], HEADER_DTYPE)
+    header = np.array([(MAGIC, version, BYTE_ORDER, *SIZES, b"")], HEADER_DTYPE)
     with atomic_write(target) as file:
         file.write(header.tobytes())
         file.write(records.data)

@@ -1,5 +1,5 @@
 """JSON files with a format name and a version, read strictly and written whole; `capture.json` among them,
-which says what a capture directory holds and whether it is as written.
+which says what a capture directory holds and whether it is as written. How binary files begin.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from ..core import safe_files
 from ..core.errors import CaptureError, UsageError
@@ -71,6 +72,19 @@ def write_record(path: str | PathLike[str], record: msgspec.Struct) -> None:
 def record_text(record: msgspec.Struct) -> bytes:
     """A msgspec struct as indented JSON, fields in their order."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+# The first fields of a binary file's header.
+
+HEAD = [("magic", "S8"), ("version", "<u4"), ("byte_order", "<u4"), ("header_bytes", "<u4")]
+BYTE_ORDER = 0x01020304
+
+
+def must_say(path: Path, header: np.void, instead: str = "", **expected: object) -> None:
+    """CaptureError for the first field of a header that has another value; `instead` is added to why."""
+    for field, value in expected.items():
+        if header[field] != value:
+            raise CaptureError(path, field, header[field], f"expected {value}{instead}")
 
 
 # Answers on disk: FILE.json holds what --json prints, FILE.csv the tidy table.

@@ -47,12 +47,11 @@ from ..core.snapshot import (
     Tree,
 )
 from .atomic import atomic_write
-from .record import Versioned, decode_facts, decode_record, write_record
+from .record import BYTE_ORDER, HEAD, Versioned, decode_facts, decode_record, must_say, write_record
 
 TABLES_MAGIC = b"PTTABLES"
 ENTRIES_MAGIC = b"PTENTRYS"
 TABLES_VERSION = 1
-BYTE_ORDER = 0x01020304
 ENTRIES_HEADER = 4096
 ENCODINGS = ("x86", "ept", "kvm")
 LEVELS = (4, 5)
@@ -61,10 +60,7 @@ FLAGS = CHANGED | TORN | FAULT | BAD_TYPE | INFERRED
 
 HEADER_DTYPE = np.dtype(
     [
-        ("magic", "S8"),
-        ("version", "<u4"),
-        ("byte_order", "<u4"),
-        ("header_bytes", "<u4"),
+        *HEAD,
         ("record_bytes", "<u4"),
         ("count", "<u8"),
         ("levels", "<u4"),
@@ -164,16 +160,8 @@ def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) 
     if len(raw) < HEADER_DTYPE.itemsize:
         raise CaptureError(path, "size", size, f"shorter than its {HEADER_DTYPE.itemsize}-byte header")
     header: np.void = np.frombuffer(raw, HEADER_DTYPE)[0]
-    expected = {
-        "magic": magic,
-        "byte_order": BYTE_ORDER,
-        "version": TABLES_VERSION,
-        "header_bytes": header_bytes,
-        "record_bytes": record_bytes,
-    }
-    for field, value in expected.items():
-        if header[field] != value:
-            raise CaptureError(path, field, header[field], f"expected {value}")
+    must_say(path, header, magic=magic, byte_order=BYTE_ORDER, version=TABLES_VERSION)
+    must_say(path, header, header_bytes=header_bytes, record_bytes=record_bytes)
     if header["encoding"] not in [encoding.encode() for encoding in ENCODINGS]:
         raise CaptureError(path, "encoding", header["encoding"], f"expected one of {', '.join(ENCODINGS)}")
     if header["levels"] not in LEVELS:

@@ -29,13 +29,14 @@ from ..core.trace import (
     give_back,
 )
 from .atomic import atomic_write
+from .record import BYTE_ORDER as BYTE_ORDER  # of trace_writer, too
+from .record import HEAD, must_say
 
 # Header and frames of a trace.ptt; the dtypes mirror the structs of pintool/records.h.
 
 MAGIC = b"PTTRACE\n"
 VERSION = 2
 VERSIONS = (1, VERSION)  # 1: never stripped, else the same
-BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
 INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
@@ -45,10 +46,7 @@ PIECE = 1 << 24  # bytes of the file that are looked at before they are given ba
 
 HEADER_DTYPE = np.dtype(
     [
-        ("magic", "S8"),
-        ("version", "<u4"),
-        ("byte_order", "<u4"),
-        ("header_bytes", "<u4"),
+        *HEAD,
         ("crc", "<u4"),
         ("pid", "<u4"),
         ("ended", "<u4"),
@@ -112,11 +110,8 @@ def map_file(path: Path) -> np.ndarray:
 
 def read_header(path: Path, data: np.ndarray) -> np.void:
     header: np.void = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
-    for name, value in {"magic": MAGIC, "byte_order": BYTE_ORDER, "header_bytes": HEADER_BYTES}.items():
-        if header[name] != value:
-            raise CaptureError(
-                path, name, header[name], f"expected {value}; not a trace that this release reads"
-            )
+    foreign = "; not a trace that this release reads"
+    must_say(path, header, foreign, magic=MAGIC, byte_order=BYTE_ORDER, header_bytes=HEADER_BYTES)
     if header["version"] not in VERSIONS:
         why = f"expected {' or '.join(map(str, VERSIONS))}; record it again, whole"
         raise CaptureError(path, "version", header["version"], why)
