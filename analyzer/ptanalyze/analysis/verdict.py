@@ -21,6 +21,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from ..core.columns import (
+    AS_STARTED,
     CACHED,
     CAREFUL,
     DATA_NODES,
@@ -549,8 +550,19 @@ def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Findi
     own = best.careful if best is not base else []
     asked = [one for one in (*base.findings, *best.findings) if one.code == MADVISE]
     once = base.finding(EACH_ONCE) if reshapes(best.policy) else None
+    started = best.finding(AS_STARTED) if base.policy == "linux" else None
     marked = [one for result in others for one in doubts(result, base)]
-    told = [base.finding(NO_RATE), *seen, once, *own, *base.careful, *asked, base.finding(FILLS), *marked]
+    told = [
+        base.finding(NO_RATE),
+        *seen,
+        once,
+        started,
+        *own,
+        *base.careful,
+        *asked,
+        base.finding(FILLS),
+        *marked,
+    ]
     return list(dict.fromkeys(filter(None, told)))
 
 

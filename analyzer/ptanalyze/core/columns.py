@@ -79,6 +79,7 @@ OK, NOTE, CAREFUL, PARTIAL, FAILED = "ok", "note", "careful", "partial", "failed
 
 ASSUMED = "assumed"  # the assumptions of a run time
 MEASURED = "measured-here"  # the gain of huge pages, in place of a replayed one
+AS_STARTED = "as-started"  # tables lie where another policy has them from the start: at no cost
 COLD = "as-traced"  # caches were empty at first
 BY_HEAT = "pages-by-heat"
 CACHED = "caches-hold-leaf-entries"

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from ..core.columns import Finding
+from ..core.columns import AS_STARTED, Finding
 from ..core.errors import UsageError, is_whole
 from ..core.machine import Strict
 from ..kernels import PTE_WRITE, TABLE_FREE, TABLE_NEW
@@ -71,6 +71,11 @@ IDEAL = Policy(
 )
 
 
+STARTED = Finding(
+    AS_STARTED,
+    "first-touch, interleave and bind place tables from the program's start on: what moving those of a "
+    "running process takes is not priced",
+)
 Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
 MOST = 255  # of Linux's weights
 WEIGHTS = (
@@ -203,6 +208,7 @@ FIRST_TOUCH = Policy(
     *BY_FIRST_TOUCH,
     source=SOURCE,
     needs=("trace",),
+    finding=STARTED,
     availability=Availability("nothing to do, this is Linux's default"),
 )
 INTERLEAVE = Policy(
@@ -211,6 +217,7 @@ INTERLEAVE = Policy(
     *_parts(interleave),
     InterleaveParams,
     source=SOURCE,
+    finding=STARTED,
     availability=Availability("numactl --interleave=all ./app (its data, too)"),
 )
 BIND = Policy(
@@ -219,5 +226,6 @@ BIND = Policy(
     *_parts(bind),
     BindParams,
     source=SOURCE,
+    finding=STARTED,
     available=lambda params: Availability(f"numactl --membind={params.node} ./app (its data, too)"),
 )
