@@ -171,7 +171,7 @@ def swept(faster):
             "walk_cycles": 1 / (1 + more * n), "management_cycles": 0.0,
             "speedup_low": 1 + more * n / 2, "speedup": 1 + more * n, "speedup_high": 1 + more * n * 2,
         }
-        for n in (2, 4, 8)
+        for n in (2.0, 4.0, 8.0)
         for policy, more in faster.items()
     ]  # fmt: skip
     table = pd.DataFrame(rows)

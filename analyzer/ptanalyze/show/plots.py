@@ -203,7 +203,8 @@ def headline_curve(data: DataFrame, key: str, base: str) -> str:
     best = swept.loc[speeds.idxmax()]
     equal = swept.loc[(swept[key] == best[key]) & (speeds == speeds.max()), "label"]
     who = " and ".join(map(style.titled, equal.unique()))
-    where = f"{best[key]:g} times the size" if key == "stands_for" else f"{key} = {best[key]}"
+    at = f"{best[key]:g}" if isinstance(best[key], float) else best[key]  # 9.0 where others have no such key
+    where = f"{at} times the size" if key == "stands_for" else f"{key} = {at}"
     ratio = interval.shown(best["y"])[0]
     if not timed(data):
         return f"No trace, so a bound: cycles of {base} / those of {who} at {where}: {ratio} at most"
