@@ -15,6 +15,7 @@ class Terminated(KeyboardInterrupt):
 
 def main() -> "NoReturn":
     """Run the command line. SIGTERM and SIGHUP end it as Ctrl-C does, with exit code 128 + their number."""
+    fill_streams()
     asked = 0
 
     def end(number: int, frame: "FrameType | None") -> None:
@@ -41,6 +42,14 @@ def main() -> "NoReturn":
     if asked:
         leave_quietly()
     raise SystemExit(128 + asked if asked else code)
+
+
+def fill_streams() -> None:
+    """Open /dev/null where a standard stream is closed (`>&-`), whose number a file of ours would get."""
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(file, True)
+    os.close(file)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
 def leave_quietly() -> None:

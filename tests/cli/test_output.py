@@ -6,6 +6,8 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
+import sys
 from itertools import cycle
 from pathlib import Path
 from xml.etree import ElementTree
@@ -211,6 +213,13 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(pt, sample, tm
     for command in (("info", sample), ("whatif", sample, "-p", "hydra")):
         ran = pt(*command, "-o", path)
         assert is_one_line(ran, 2) and not ran.out and "-o" in ran.err
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_dev_null(tmp_path, closed):
+    command = f"{sys.executable} -m ptanalyze info lookup -o x.csv {closed}"
+    assert subprocess.run(command, shell=True, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "x.csv").read_text().startswith("section,fact,value\n")
 
 
 def bare_trace(pt, place):
