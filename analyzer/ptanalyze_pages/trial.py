@@ -380,7 +380,7 @@ def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
     if done.fixed_time and gain.middle >= pt.law.PageTrial.LEAST_GAIN:
         raise pt.errors.PartialDataError(f"what huge pages give is {done.fixed_time}")
     return pt.law.PageTrial(
-        program=os.path.basename(command[0]) if command else "",
+        program=os.path.basename(" ".join(command).partition(" ")[0]),  # of a title, too: "redis-server *:1"
         command=" ".join(command),
         kernel=os.uname().release,
         cpu=cpu_model() or "unknown",

@@ -803,6 +803,7 @@ def test_a_file_that_whatif_would_refuse_is_not_written(tmp_path, monkeypatch, c
     assert run(["trial", "--pages", "-p", str(os.getppid()), "-o", str(file)]) == 0
     said = capsys.readouterr()
     assert said.out == f"{not why}\n" and said.err.count("\n") == bool(why) and why in said.err
+    assert engine.record(done, ["/bin/redis-server *:1"]).program == "redis-server"
 
 
 @pytest.mark.parametrize("seconds", [(2.41, 2.01, 2.3), (2.01, 2.41, 2.3), (2.3, 2.4, 2.15)])

@@ -402,6 +402,8 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     found = verdict.verdict([base, huge], about)
     assert found.kind == verdict.PAGES and (found.action and found.action.code) == action
     assert "PID" not in str(found.today)
+    service = verdict.verdict([base, huge], replace(about, started=False)).action
+    assert (service and service.code) == (action and "malloc") and "./app" not in str(service)
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), (
         "it does nothing for mmap of its own"
     )

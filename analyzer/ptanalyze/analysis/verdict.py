@@ -76,6 +76,7 @@ class Workload:
     huge_pages     what the process may have, as mm_events.allowed
     already        of a dump, as already_huge
     process        what -p takes for the captured process, the name of its program; PID where none is known
+    started        whether it was recorded from its start, as who recorded it; else it runs as a service does
     """
 
     walks: np.ndarray
@@ -92,6 +93,7 @@ class Workload:
     huge_pages: str | None = None
     already: Message | None = None
     process: str = "PID"
+    started: bool = True
 
     @property
     def number(self) -> str:
@@ -183,6 +185,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         huge_pages=allowed(snapshot, scenario.trace),
         already=None if traced else already_huge(snapshot, mapped),
         process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
+        started=traced and "another_user" not in snapshot.facts,
     )
 
 
@@ -629,9 +632,10 @@ def _huge(part: Part, about: Workload) -> Message | None:
     worth = part.least or part.bytes <= (part.gain.middle - 1) * about.memory_bytes
     if part.kind != PAGES or not worth or about.huge_pages not in allows:
         return None
-    code = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
+    knob = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
     line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
-    typed = message("type", code, where=message("where", where), line=line, number=about.number)
+    named = {"where": message("where", where), "knob": message("knob", knob), "number": about.number}
+    typed = message("type", knob if about.started else "malloc", line=line, **named)
     if about.vm is not None and about.host_small > HOST_IS_HUGE:
         return message("type", "in-both", line=typed)
     return typed

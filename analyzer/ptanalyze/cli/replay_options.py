@@ -327,7 +327,8 @@ def following(
     if verdict is not None and verdict.of_page_size and not measured:
         runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
         if (runs or one_node(base)) and not keeps_page_size(runs or 0, 0.5):
-            command = str(opened.trace.facts.get("command", "")) if opened.has_trace else None
+            started = opened.has_trace and "another_user" not in facts
+            command = str(opened.trace.facts.get("command", "")) if started else None
             lines["pages"] = page_trial(runs, process_of(facts, command or ""), command)
     if one_node(base):
         lines["machine"] = f"the same with -m {errors.DEFAULT_MACHINE}"

@@ -19,7 +19,7 @@ from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, Usage
 from ...core.safe_files import temporary_directory
 from ...core.trace import MOST_THREADS, REGION_SHIFT, Event, Trace
 from ...cost.law import UnfitError
-from ...formats.atomic import atomic_write
+from ...formats.atomic import atomic_write, caller
 from ...formats.record import PAGES, TRACE, new_capture, seal
 from ...formats.snapshot import SNAPSHOT_FILE, parse_maps, read_snapshot
 from ...formats.trace import read_trace
@@ -64,13 +64,16 @@ def must_have_room(directory: Path) -> None:
 
 
 def facts_of_trace(directory: Path, trace: Trace, seconds: float | None = None) -> None:
-    """Add the tracer's own VMAs, and the region's native `seconds`, to snapshot.json of `directory`."""
+    """Add the tracer's own VMAs, the region's native `seconds`, and "another_user" where it did not run as
+    who recorded it, to snapshot.json of `directory`."""
     path = directory / SNAPSHOT_FILE
     record = json.loads(path.read_bytes())
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)
     if seconds and trace.chunks["instructions"].any():
         record["facts"]["native"] = supervise.native_time(seconds, trace)
+    if record["facts"].get("uid") != (caller() or (os.geteuid(),))[0]:
+        record["facts"]["another_user"] = True
     with atomic_write(path, "w") as file:
         json.dump(record, file, indent=1)
 
