@@ -79,11 +79,7 @@ class Sampled:
         return Interval(min(one.low for one in each), mean.middle, max(one.high for one in each))
 
     def run_time(
-        self,
-        leaves: np.ndarray,
-        baseline: np.ndarray | None,
-        machine: Machine,
-        contended: bool,
+        self, leaves: np.ndarray, baseline: np.ndarray | None, machine: Machine, contended: bool
     ) -> dict[str, Any]:
         """Fields of a Result: speed-ups over the baseline, of local tables, and of leaf entries in the LLC
         where 2 MiB pages could be.

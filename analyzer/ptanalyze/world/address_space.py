@@ -454,11 +454,8 @@ def _regions(base: np.ndarray, vmas: np.ndarray, group: np.ndarray) -> tuple[np.
 
 def leaves_of(tree: Tree, heat: Heat) -> tuple[np.ndarray, np.ndarray]:
     """(int64[P] table, int64[P] slot) of the entry that maps each page of a Heat; table -1: none does now."""
-    table, slot, index = (
-        np.full(len(heat.address), NO_TABLE),
-        np.zeros(len(heat.address), np.int64),
-        _ByBase(tree),
-    )
+    table, slot = np.full(len(heat.address), NO_TABLE), np.zeros(len(heat.address), np.int64)
+    index = _ByBase(tree)
     for level in np.unique(heat.level).tolist():
         of = np.flatnonzero(heat.level == level)
         at = index.find(level, heat.address[of] >> np.uint64(REGION_SHIFT))

@@ -382,11 +382,7 @@ def moves_told(program: TracedProgram, after: DataNodes | None = None) -> list[F
     if lasts <= moves.delay_ms:
         late = "autonuma-too-late"
         findings.append(noted(late, policy="autonuma", lasts=lasts, pace=program.pace, delay=moves.delay_ms))
-    marked: dict[str, Any] = {
-        "size": moves.scan_size_mb,
-        "period": moves.scan_period_ms,
-        "delay": moves.delay_ms,
-    }
+    marked: Any = {"size": moves.scan_size_mb, "period": moves.scan_period_ms, "delay": moves.delay_ms}
     faults = int(after.left.clock[kernels.FAULTS]) if after is not None and after.left is not None else 0
     line = "autonuma-by-host" if by_host(program) else "autonuma"
     return [*findings, noted("autonuma", line=line, hinting_faults=faults, **marked)]

@@ -289,10 +289,9 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
     kept = max(round(len(lines) / growth.factor), 1)
     own = (small[:, None] << SLOT_BITS | np.arange(512)).astype(np.uint32)
     onto = np.arange(own.size).reshape(-1, 8)
-    onto[lines] = onto[lines[np.arange(len(lines)) % kept]]
-    onto = onto.reshape(-1, 512)
-    onto = np.where(fixed, onto, np.arange(own.size).reshape(-1, 512))
-    return Fold(np.where(row >= 0, row << SLOT_BITS, -1), own.ravel()[onto.ravel()])
+    onto[lines] = onto[np.resize(lines[:kept], len(lines))]
+    onto = np.where(fixed.ravel(), onto.ravel(), np.arange(own.size))
+    return Fold(np.where(row >= 0, row << SLOT_BITS, -1), own.ravel()[onto])
 
 
 # What no trace of one size tells: how much deeper a larger run searches, and whether its hottest pages are

@@ -1,6 +1,5 @@
 """A program that runs under a tracer: started, watched, its page tables read when asked for, ended."""
 
-import contextlib
 import ctypes
 import fcntl
 import math
@@ -16,9 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from dataclasses import field as field_module
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -253,8 +251,8 @@ class Recording:
     interrupted: bool = False
     ended: bool = False  # by us, as its region was over
     freed: float = 0.0
-    children: dict[int, str] = field_module(default_factory=dict)  # PIDs seen while it ran
-    problems: list[str] = field_module(default_factory=list)
+    children: dict[int, str] = field(default_factory=dict)  # PIDs seen while it ran
+    problems: list[str] = field(default_factory=list)
     user: int = 0  # whom the program ran as
     accesses: int = 0  # of the main trace
 
@@ -287,8 +285,8 @@ class Tracee:
     watch: Watch | None = None
     children: Children | None = None
     end_after: bool = False
-    started: float = field_module(default_factory=time.monotonic)
-    readings: Iterator[int] = field_module(default_factory=count)
+    started: float = field(default_factory=time.monotonic)
+    readings: Iterator[int] = field(default_factory=count)
 
     def look(self) -> None:
         """Say how far the trace has come; read page tables again if the program has grown."""
@@ -394,7 +392,7 @@ def readable(word: str | bytes) -> str:
     return os.fsencode(word).decode("utf-8", "backslashreplace")
 
 
-@contextlib.contextmanager
+@contextmanager
 def listening(user: pwd.struct_passwd | None = None) -> Iterator[socket.socket]:
     """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
     the capture's is."""
@@ -419,7 +417,7 @@ def start(argv: list[str], user: pwd.struct_passwd | None = None) -> Process:
     def prepare() -> None:
         die()
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ours to send, though our shell had it ignored
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_GO)
 
     return subprocess.Popen(argv, stdin=stdin, process_group=0, preexec_fn=prepare, **as_user(user))
@@ -475,7 +473,7 @@ def interrupt(run: Tracee) -> None:
 def wait_or_serve(run: Tracee, most: float = math.inf) -> None:
     """Until the process and its followed children have ended, or `most` seconds are over."""
     until, next_look = time.monotonic() + most, time.monotonic() + run.pause()
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         watched: list[int | socket.socket] = [run.listener]
         if run.process.poll() is None:
             watched.append(ended := os.pidfd_open(run.process.pid))
@@ -501,7 +499,7 @@ def serve(run: Tracee) -> None:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
         connection.settimeout(GRACE)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
             if uid == run.recording.user:
                 run.answer_dump_request(pid, why)
