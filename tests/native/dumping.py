@@ -55,9 +55,8 @@ def clean(said):
 @contextmanager
 def running(program, *arguments, stdin=None):
     """(process, the words of its first line) of a target that is ready; killed afterwards."""
-    process = subprocess.Popen(
-        [program, *map(str, arguments)], stdin=stdin, stdout=subprocess.PIPE, text=True
-    )
+    command = [program, *map(str, arguments)]
+    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline().split()
         yield process, dict(word.split("=") for word in line if "=" in word)
@@ -94,13 +93,8 @@ def leaves(tree):
         at, slot = np.nonzero(E.leaf(words, level, tree.encoding))
         address = tree.base[tables[at]].astype(np.int64) + (slot << (3 + 9 * level))
         here = words[at, slot]
-        columns = (
-            address,
-            np.full(len(at), level),
-            E.frame(here, level, tree.encoding),
-            E.present(here, tree.encoding),
-        )
-        found.append(np.stack(columns, axis=1))
+        frame, there = E.frame(here, level, tree.encoding), E.present(here, tree.encoding)
+        found.append(np.stack((address, np.full(len(at), level), frame, there), axis=1))
     rows = np.concatenate(found)
     return rows[np.argsort(rows[:, 0])]
 

@@ -11,18 +11,10 @@ from collections import Counter
 
 import numpy as np
 
-RECORD = [
-    ("base", "<u8"),
-    ("frame", "<i8"),
-    ("parent", "<i4"),
-    ("node", "<i2"),
-    ("level", "u1"),
-    ("flags", "u1"),
-]
-HERE, FRAME = (
-    np.uint64(1 << 63),
-    np.uint64((1 << 55) - 1),
-)  # of pagemap: Documentation/admin-guide/mm/pagemap.rst
+RECORD = [("base", "<u8"), ("frame", "<i8"), ("parent", "<i4")]
+RECORD += [("node", "<i2"), ("level", "u1"), ("flags", "u1")]
+# of pagemap: Documentation/admin-guide/mm/pagemap.rst
+HERE, FRAME = np.uint64(1 << 63), np.uint64((1 << 55) - 1)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 PIECE = 1 << 20
 
@@ -56,9 +48,8 @@ def shown(pid):
         for line in maps:
             start, end = (int(word, 16) >> 12 for word in line.split()[0].split("-"))
             for at in range(start, end if start < 1 << 44 else start, PIECE):
-                words = np.frombuffer(
-                    os.pread(pagemap.fileno(), 8 * (min(at + PIECE, end) - at), 8 * at), "<u8"
-                )
+                length = min(at + PIECE, end) - at
+                words = np.frombuffer(os.pread(pagemap.fileno(), 8 * length, 8 * at), "<u8")
                 here = np.flatnonzero(words & HERE)
                 pages.append(at + here)
                 frames.append((words[here] & FRAME).astype(np.int64))

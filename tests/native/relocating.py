@@ -86,9 +86,8 @@ def threads(pid):
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         text = (task / "status").read_text()
-        [(state, tracer, blocked)] = re.findall(
-            r"State:\t(.)[\s\S]*TracerPid:\t(\d+)[\s\S]*SigBlk:\t(\S+)", text
-        )
+        pattern = r"State:\t(.)[\s\S]*TracerPid:\t(\d+)[\s\S]*SigBlk:\t(\S+)"
+        [(state, tracer, blocked)] = re.findall(pattern, text)
         found.append((state in "Tt", tracer, blocked))
     return sorted(found)
 

@@ -17,29 +17,8 @@ import numpy as np
 import pytest
 
 from naive.topology import read_topology
-from native.dumping import (
-    MANY,
-    PROGRAMS,
-    PTDUMP,
-    REPOSITORY,
-    SANITIZED,
-    SPARSE_GIB,
-    assert_closed,
-    assert_inferred,
-    assert_refused,
-    build_sanitized,
-    clean,
-    guardian,
-    held,
-    leaves,
-    limit_files,
-    pages_of_leaves,
-    pages_of_pagemap,
-    ptdump,
-    running,
-    state,
-    wait_for,
-)
+from native import dumping
+from native.dumping import PTDUMP, assert_refused, clean, held, leaves, ptdump, running, state, wait_for
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.cli import run
 from ptanalyze.core import snapshot
@@ -88,7 +67,7 @@ def test_the_c_records_are_laid_out_as_the_dtypes(programs):
 
 
 def test_every_leaf_has_the_frame_that_pagemap_tells(dump, mapped):
-    ours, theirs = pages_of_leaves(leaves(dump.guest)), pages_of_pagemap(mapped[0], dump.vmas)
+    ours, theirs = dumping.pages_of_leaves(leaves(dump.guest)), dumping.pages_of_pagemap(mapped[0], dump.vmas)
     hidden = set(ours) - set(theirs)
     assert {a: f for a, f in ours.items() if a not in hidden} == theirs
     areas = list(zip(dump.vma_names, dump.vmas["start"], dump.vmas["end"], strict=True))
@@ -123,16 +102,15 @@ def test_a_sparse_area_has_one_page_a_table_and_an_emptied_one_keeps_its_tables(
 
 
 def test_the_tree_is_closed_and_its_kernel_half_is_empty(dump):
-    assert_closed(dump.guest)
+    dumping.assert_closed(dump.guest)
     assert not dump.guest.entries[0, 256:].any() and not dump.guest.flags.any()
 
 
 def test_no_frame_holds_two_tables_and_each_is_on_a_node(dump):
     frames = dump.guest.frame
     assert len(np.unique(frames)) == len(frames)
-    assert (
-        np.array_equal(dump.topology.node_of_frame(frames), dump.guest.node) and (dump.guest.node >= 0).all()
-    )
+    assert np.array_equal(dump.topology.node_of_frame(frames), dump.guest.node)
+    assert (dump.guest.node >= 0).all()
 
 
 def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, mapped):
@@ -147,11 +125,11 @@ def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, ma
 @pytest.fixture(scope="module")
 def described(programs, tmp_path_factory):
     """described(arguments): what the dumper would write as snapshot.json (programs/describe.c)."""
-    dumps, describe = REPOSITORY / "dumps", tmp_path_factory.mktemp("describe") / "describe"
+    dumps, describe = dumping.REPOSITORY / "dumps", tmp_path_factory.mktemp("describe") / "describe"
     objects = [path for path in (dumps / "build").glob("*.o") if path.stem.isidentifier()]
     for program in ("ptdump", "survey", "heat", "relocate"):  # each has a main of its own
         objects.remove(dumps / f"build/{program}.o")
-    command = ["cc", f"-I{dumps}", "-o", describe, PROGRAMS / "describe.c", *objects]
+    command = ["cc", f"-I{dumps}", "-o", describe, dumping.PROGRAMS / "describe.c", *objects]
     subprocess.run([*command, "-lbpf", "-lelf", "-lz"], check=True)
 
     def run(arguments):
@@ -164,10 +142,10 @@ def described(programs, tmp_path_factory):
 @pytest.fixture(scope="module")
 def areas(tmp_path_factory):
     """areas(text): lines that dumps/proc.c reads of maps or smaps (programs/areas.c), and what it leaves."""
-    dumps, program = REPOSITORY / "dumps", tmp_path_factory.mktemp("areas") / "areas"
+    dumps, program = dumping.REPOSITORY / "dumps", tmp_path_factory.mktemp("areas") / "areas"
     sources = [dumps / f"{name}.c" for name in ("proc", "privileges", "output", "topology")]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GNU_SOURCE", f"-I{dumps}"]
-    subprocess.run(["cc", *checks, "-o", program, PROGRAMS / "areas.c", *sources], check=True)
+    subprocess.run(["cc", *checks, "-o", program, dumping.PROGRAMS / "areas.c", *sources], check=True)
 
     def run(text):
         done = subprocess.run([program], input=text, capture_output=True, check=True)
@@ -262,7 +240,7 @@ def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(dump
     assert streamed.facts["streamed"] and not dump.facts["streamed"]
     assert np.array_equal(leaves(streamed.guest), leaves(dump.guest))
     assert np.array_equal(streamed.guest.frame, dump.guest.frame)
-    assert_closed(streamed.guest)
+    dumping.assert_closed(streamed.guest)
 
 
 def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump, mapped, tmp_path):
@@ -270,11 +248,10 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     inferred = read_snapshot(tmp_path / "d")
     ours, theirs = (set(map(tuple, leaves(s.guest).tolist())) for s in (inferred, dump))
     assert ours <= theirs and len(theirs - ours) == dump.facts["verify"]["hidden"]
-    assert_inferred(inferred.guest)
+    dumping.assert_inferred(inferred.guest)
     assert (inferred.guest.flags == snapshot.INFERRED).all() and (inferred.guest.frame == -1).all()
-    nodes = [
-        int(place.name[4:]) for place in Path("/sys/devices/system/node").glob("node[0-9]*")
-    ]  # all tables are on the one, where there is one
+    nodes = [int(place.name[4:]) for place in Path("/sys/devices/system/node").glob("node[0-9]*")]
+    # all tables are on the one, where there is one
     assert (inferred.guest.node == (snapshot.UNKNOWN_NODE if len(nodes) > 1 else sum(nodes))).all()
     unknown = set(inferred.facts["unknown"])
     assert {"table frame", "entry flags"} <= unknown and ("table node" in unknown) == (len(nodes) > 1)
@@ -287,9 +264,7 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     }
 
 
-def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_that_is_said(
-    mapped, tmp_path, programs
-):
+def test_before_linux_6_7_every_page_is_taken_for_a_small_one_and_that_is_said(mapped, tmp_path, programs):
     """PAGEMAP_SCAN is refused as such a kernel does, by a library: there is none at hand."""
     library = tmp_path / "no_scan.so"
     source = (
@@ -303,7 +278,7 @@ def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_tha
     sized, unsized = (read_snapshot(tmp_path / name) for name in ("sized", "unsized"))
     assert "leaf size (4 KiB assumed)" in unsized.facts["unknown"]
     assert "leaf size (4 KiB assumed)" not in sized.facts["unknown"]
-    assert pages_of_leaves(leaves(unsized.guest)) == pages_of_leaves(leaves(sized.guest))
+    assert dumping.pages_of_leaves(leaves(unsized.guest)) == dumping.pages_of_leaves(leaves(sized.guest))
     assert set(leaves(unsized.guest)[:, 1]) == {1} and set(leaves(sized.guest)[:, 1]) == {1, 2}
 
 
@@ -354,12 +329,11 @@ NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyw
 
 @pytest.mark.parametrize("bpf", [True, False])
 def test_a_process_that_ends_while_it_is_read_leaves_nothing(programs, tmp_path, bpf):
-    with running(programs / ("dump_churn" if bpf else "dump_target"), SPARSE_GIB) as (process, _):
+    with running(programs / ("dump_churn" if bpf else "dump_target"), dumping.SPARSE_GIB) as (process, _):
         killer = threading.Timer(0.3 if bpf else 0.01, process.kill)
         killer.start()
-        with pytest.raises(
-            (PartialDataError, UsageError), match=rf"PID {process.pid}: .*(ended|has exited)|no such"
-        ):
+        said = rf"PID {process.pid}: .*(ended|has exited)|no such"
+        with pytest.raises((PartialDataError, UsageError), match=said):
             for attempt in range(1000):
                 dump_process(process.pid, tmp_path / f"d{attempt}", bpf=bpf)
     assert not (tmp_path / f"d{attempt}").exists()
@@ -382,50 +356,48 @@ def test_a_zombie_is_refused(tmp_path):
 
 
 # a few dumps, and as many as one needs that meets a change
-SHORT_AND_LONG = pytest.mark.parametrize("attempts", [3, pytest.param(MANY, marks=pytest.mark.full)])
+SHORT_AND_LONG = pytest.mark.parametrize("attempts", [3, pytest.param(dumping.MANY, marks=pytest.mark.full)])
 
 
 @SHORT_AND_LONG
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path, attempts):
-    build_sanitized()
+    dumping.build_sanitized()
     with running(programs / "dump_churn") as (process, _):
         noisy = 0
         for attempt in range(attempts):
             if noisy and attempt >= 4:
                 break
-            program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
+            program = PTDUMP if attempt % 2 else dumping.SANITIZED / "ptdump"
             done = ptdump(
                 process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
             )
             assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(tmp_path / f"d{attempt}")
-            assert_closed(dump.guest)
+            dumping.assert_closed(dump.guest)
             reading, flags = dump.facts["reading"], dump.guest.flags
             for bit, name in enumerate(("changed", "torn", "fault", "bad_type")):
                 assert (flags >> bit & 1).sum() == reading[name]
             noisy += not dump.facts["quiescence"]["quiet"]
             assert dump.facts["retries"] == 2 or dump.facts["quiescence"]["quiet"]
-        assert noisy or attempts < MANY
+        assert noisy or attempts < dumping.MANY
 
 
 @pytest.mark.parametrize("program", [pytest.param("dump_churn", marks=pytest.mark.full), "dump_unmap"])
 def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_path, program):
-    build_sanitized()
-    how = {"program": SANITIZED / "ptdump", "env": NO_LEAKS}
+    dumping.build_sanitized()
+    how = {"program": dumping.SANITIZED / "ptdump", "env": NO_LEAKS}
     with running(programs / program) as (process, _):
         for attempt in range(10):
             where = tmp_path / f"d{attempt}"
             done = ptdump(process.pid, where, "--pagemap", "--retries", str(attempt % 3), **how)
             assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(where)
-            assert_inferred(dump.guest)
+            dumping.assert_inferred(dump.guest)
             assert ("it changed meanwhile" in done.stdout) != dump.facts["quiescence"]["quiet"]
 
 
 @SHORT_AND_LONG
-def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(
-    programs, tmp_path, attempts
-):
+def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_so(programs, tmp_path, attempts):
     """Areas and tables are of one moment, or the dump ends with 3, and so does its check."""
     with running(programs / "dump_unmap") as (process, _):
         codes = set()
@@ -437,12 +409,12 @@ def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_no
             shutil.rmtree(out)
             if 3 in codes and attempt >= 30:
                 break
-    assert 3 in codes or attempts < MANY
+    assert 3 in codes or attempts < dumping.MANY
 
 
 def test_a_file_that_another_dump_made_first_is_left_to_it(target, tmp_path):
     library = tmp_path / "quicker.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, dumping.PROGRAMS / "quicker.c"], check=True)
     (tmp_path / "d").mkdir()
     done = ptdump(target, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
     assert_refused(done, 2, "File exists")
@@ -462,18 +434,12 @@ def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["process"],
-        ["process", "12x", "-o", "d"],
-        ["process", "1"],
-        ["machine", "1", "-o", "d"],
-        ["--bad"],
-    ],
+    "arguments", ["", "process", "process 12x -o d", "process 1", "machine 1 -o d", "--bad"]
 )
 def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
-    done = subprocess.run([PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [PTDUMP, *arguments.split()], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == 2 and done.stderr
     assert subprocess.run([PTDUMP, "--help"], capture_output=True, check=False).returncode == 0
 
@@ -525,25 +491,17 @@ def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, smal
         assert wait_for(lambda: state(process.pid) == "S")
     dump = read_snapshot(tmp_path / "d")
     assert dump.facts["streamed"] and len(dump.guest) > 32_768
-    assert_closed(dump.guest)
+    dumping.assert_closed(dump.guest)
 
 
 def test_a_longer_reading_that_was_not_kept_leaves_nothing_in_the_file(programs, tmp_path):
-    parts = ("tables", "output")
-    objects = [REPOSITORY / f"dumps/build/{part}.o" for part in parts]
-    command = [
-        "cc",
-        f"-I{REPOSITORY / 'dumps'}",
-        "-o",
-        tmp_path / "two",
-        PROGRAMS / "two_readings.c",
-        *objects,
-    ]
-    command.append(REPOSITORY / "dumps/build/topology.o")
+    objects = [dumping.REPOSITORY / f"dumps/build/{part}.o" for part in ("tables", "output", "topology")]
+    source = dumping.PROGRAMS / "two_readings.c"
+    command = ["cc", f"-I{dumping.REPOSITORY / 'dumps'}", "-o", tmp_path / "two", source, *objects]
     subprocess.run(command, check=True)
     names = [tmp_path / "gpt.tables", tmp_path / "gpt.entries"]
     subprocess.run([tmp_path / "two", *names], check=True)
-    assert_closed(read_tree(tmp_path))
+    dumping.assert_closed(read_tree(tmp_path))
     assert names[1].stat().st_size == 4096 + 3 * 4096
 
 
@@ -568,12 +526,10 @@ def held_capabilities(pid):
 
 
 @pytest.mark.parametrize(("reads", "may"), [("--verify", {KILL, BPF}), ("--pagemap", {KILL})])
-def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(
-    big, tmp_path, reads, may
-):
-    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T", reads)
+def test_while_it_reads_it_may_call_what_it_loaded_and_its_guardian_may_signal(big, tmp_path, reads, may):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: dumping.guardian(dumper) and state(big) == "T", reads)
     try:
-        guard = guardian(dumper)
+        guard = dumping.guardian(dumper)
         assert held_capabilities(dumper.pid) == may
         assert wait_for(lambda: held_capabilities(guard) == {KILL})
         assert wait_for(lambda: len(os.listdir(f"/proc/{guard}/fd")) == 2), "it begins with its parent's"
@@ -600,7 +556,8 @@ def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
     (place / "d").mkdir(mode=0o755)
     os.chown(place / "d", 65534, 65534)
     assert ptdump(target, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
-    assert ptdump(target, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+    assert ptdump(target, place / "e", preexec_fn=dumping.limit_files).returncode == 2
+    assert not (place / "e").exists()
 
 
 def dumped_without(capabilities, target, directory):

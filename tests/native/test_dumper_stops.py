@@ -13,23 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from native import killing
-from native.dumping import (
-    PROGRAMS,
-    PTDUMP,
-    SANITIZED,
-    assert_closed,
-    build_sanitized,
-    clean,
-    guardian,
-    held,
-    limit_files,
-    need_kvm,
-    ptdump,
-    running,
-    state,
-    wait_for,
-)
+from native import dumping, killing
+from native.dumping import PTDUMP, SANITIZED, clean, guardian, held, ptdump, running, state, wait_for
 from needs import small_disk
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
@@ -128,7 +113,7 @@ def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, 
     options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
     with full_pipe() as (ours, theirs):
         command = [PTDUMP, "process", str(big), *options]
-        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
+        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=dumping.limit_files)
         call = Path(f"/proc/{dumper.pid}/syscall")  # proc(5): it is within write(2, ...)
         assert wait_for(lambda: call.read_text().startswith("1 0x2 "), 20)
         assert wait_for(lambda: state(big) == "S") and dumper.poll() is None
@@ -178,14 +163,14 @@ AT_ONCE = 4  # a dump mostly waits for the kernel
 
 @pytest.fixture(scope="module", autouse=True)
 def sanitized():
-    build_sanitized()
+    dumping.build_sanitized()
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
     """A library with which the write, sync or rename of that number fails."""
     library = tmp_path_factory.mktemp("full") / "full.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "full.c"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, dumping.PROGRAMS / "full.c"], check=True)
     return library
 
 
@@ -203,7 +188,8 @@ def sanitized_ptdump(pid, directory, *options, what="process", prefix=(), env=No
     clean(done.stderr)
     if done.returncode == 0:
         assert done.stderr == "" and len(os.listdir(directory)) == 4
-        assert_closed(read_snapshot(directory).guest if what == "process" else read_vm(directory).tree)
+        kept = read_snapshot(directory).guest if what == "process" else read_vm(directory).tree
+        dumping.assert_closed(kept)
     else:
         assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1, done.stderr
         assert not directory.exists() or not os.listdir(directory)
@@ -323,7 +309,7 @@ def test_an_output_directory_that_vanishes_is_said_and_not_made_again(quiet, tmp
 
 
 def test_a_vm_is_read_cleanly_also_when_its_vmm_is_killed(vmm, tmp_path):
-    need_kvm()
+    dumping.need_kvm()
     with running(vmm, 16, 4096, 2) as (process, words):
 
         def dumped(k):

@@ -93,15 +93,9 @@ def test_the_tables_of_a_running_guest_are_those_it_was_built_with(guest, tmp_pa
     above = tree.entries[:-2, :256]
     assert (np.count_nonzero(above, axis=1) == 1).all()
     assert above[:, 0].tolist() == [int(frame) << 12 | 0x67 for frame in tree.frame[1:-1]]
-    assert {k: int(tree.entries[-2, k]) for k in np.flatnonzero(tree.entries[-2])} == {
-        0: 0xE7,
-        1: int(tree.frame[-1]) << 12 | 0x67,
-    }
-    assert {k: int(tree.entries[-1, k]) for k in np.flatnonzero(tree.entries[-1])} == {
-        0: 0x200067,
-        7: 0x207067,
-        511: 0x3FF067,
-    }
+    *_, last_but_one, last = ({k: int(row[k]) for k in np.flatnonzero(row)} for row in tree.entries)
+    assert last_but_one == {0: 0xE7, 1: int(tree.frame[-1]) << 12 | 0x67}
+    assert last == {0: 0x200067, 7: 0x207067, 511: 0x3FF067}
     assert [finding.name for finding in check_capture(capture) if finding.verdict == FAILED] == []
 
 
@@ -109,11 +103,8 @@ def test_what_was_not_followed_and_the_kernels_half_are_told(guest, tmp_path):
     levels, process, socket = guest
     made, _ = dump(process.pid, socket, tmp_path)
     facts = open_capture(made[0]).snapshot.facts
-    assert facts["not_followed"] == {
-        guests.SELF_MAP: 1,
-        guests.SEEN: 1 if levels == 4 else 2,
-        guests.BEYOND: 1,
-    }
+    seen = 1 if levels == 4 else 2
+    assert facts["not_followed"] == {guests.SELF_MAP: 1, guests.SEEN: seen, guests.BEYOND: 1}
     assert facts["vcpus"] == [0] and not facts["page_table_isolation"]
 
 
@@ -144,9 +135,8 @@ def hostile_tables(chance, inside=False):
 
     def entry():
         frame = chance.choice((chance.choice(POOL), chance.choice(POOL), *beyond))
-        high = chance.choice(
-            (0, 0, 1 << 63, *[1 << 51 | 1 << 46] * (not inside), chance.getrandbits(12) << 52)
-        )
+        outside = [1 << 51 | 1 << 46] * (not inside)
+        high = chance.choice((0, 0, 1 << 63, *outside, chance.getrandbits(12) << 52))
         return frame << 12 | chance.choice((0x67, 0x67, 0x67, *odd)) | high
 
     return {frame: {slot: entry() for slot in chance.sample(EDGES, 4)} for frame in POOL}
@@ -291,17 +281,8 @@ def vmm(vmm):
 def paused_qemu(where, name, *options):
     """(PID, QMP socket) of a QEMU that has made its VM and waits before the first instruction."""
     socket = where / "qmp"
-    command = [
-        "qemu-system-x86_64",
-        "-accel",
-        "kvm",
-        "-S",
-        "-cpu",
-        "qemu64",
-        "-nodefaults",
-        "-display",
-        "none",
-    ]
+    command = ["qemu-system-x86_64", "-accel", "kvm", "-S", "-cpu", "qemu64", "-nodefaults"]
+    command += ["-display", "none"]
     command += ["-name", f"guest={name},debug-threads=on", "-qmp", f"unix:{socket},server=on,wait=off"]
     with open(where / "said", "w") as said:
         process = subprocess.Popen([*command, *options], stdout=said, stderr=said)
@@ -319,14 +300,8 @@ def paused_qemu(where, name, *options):
 
 
 def backend(kind, size, more=""):
-    return [
-        "-m",
-        size,
-        "-object",
-        f"memory-backend-{kind},id=m0,size={size}{more}",
-        "-numa",
-        "node,memdev=m0",
-    ]
+    memory = f"memory-backend-{kind},id=m0,size={size}{more}"
+    return ["-m", size, "-object", memory, "-numa", "node,memdev=m0"]
 
 
 VARIANTS = {
@@ -354,9 +329,8 @@ def test_slots_of_every_kind_of_memory_are_where_qemus_monitor_says(tmp_path, va
         with monitor(socket) as ask:
             expected = {(slot.gpa, slot.bytes, slot.hva) for slot in slots(ask)}
         assert expected <= {(slot.gpa, slot.bytes, slot.hva) for slot in parts}
-        assert any(slot.gpa >= 1 << 32 for slot in parts) == (
-            variant in ("memfd, above 4 GiB", "balloon, virtio-mem")
-        )
+        above = variant in ("memfd, above 4 GiB", "balloon, virtio-mem")
+        assert any(slot.gpa >= 1 << 32 for slot in parts) == above
         with open_process(pid) as process, guests.GuestMemory(process, parts) as memory:
             assert memory.read((1 << 32) - 4096, 4096) == BIOS.read_bytes()[-4096:]
 

@@ -139,11 +139,8 @@ def ends_sampled(target, words, path):
     seconds, accesses = asked(target) - before
     heat = read_heat(path)
     start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
-    return (
-        heat,
-        (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096)),
-        accesses / seconds / 2,
-    )
+    area = (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096))
+    return heat, area, accesses / seconds / 2
 
 
 @pytest.mark.full
@@ -167,9 +164,8 @@ def test_the_footprint_of_random_walks_is_that_of_the_accesses_that_the_program_
             sample(target.pid, tmp_path / f"bits{attempt}", 8)
             seconds, accesses = asked(target) - before
             found = read_heat(tmp_path / f"bits{attempt}").footprint
-            ours = sum(
-                (found.base - np.uint64(words[at]) < np.uint64(ENDS * 4096)) for at in ("first", "last")
-            )
+            ends = (np.uint64(words[at]) for at in ("first", "last"))
+            ours = sum(found.base - at < np.uint64(ENDS * 4096) for at in ends)
             lines, window = 2 * ENDS / 8, found.seconds / found.cpus
             law = lines * -np.expm1(-accesses / seconds * window / lines)
             seen = found.lines[ours > 0].sum(axis=0)

@@ -180,9 +180,8 @@ def test_no_file_needs_a_newer_glibc_than_its_name_says(native_wheel, tools):
     ]
     assert len(binaries) > 20
     text = "".join(said("readelf", "--version-info", path) for path in binaries)
-    assert named == max(
-        (int(major), int(minor)) for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text)
-    )
+    needed = re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text)
+    assert named == max((int(major), int(minor)) for major, minor in needed)
 
 
 @pytest.mark.full
@@ -190,9 +189,8 @@ def test_each_file_of_others_comes_with_its_terms_and_the_source_it_was_built_fr
     package = tools / "ptanalyze_native"
     texts = {path.name: path.read_text() for path in package.glob("licences/*")}
     rows = re.findall(r"^(\S.*\S) {2,}(\S+) +(\S+=\S+)$", texts["NOTICE.txt"], re.MULTILINE)
-    assert {path.name for path in package.glob("qemu/*")} == {
-        what[5:] for what, _, _ in rows if what.startswith("qemu/")
-    }
+    shipped = {path.name for path in package.glob("qemu/*")}
+    assert shipped == {what[5:] for what, _, _ in rows if what.startswith("qemu/")}
     assert {"libbpf-dev", "libelf-dev", "zlib1g-dev"} < {debian for _, debian, _ in rows}
     for _, debian, source in rows:
         assert len(texts[f"{debian}.txt"]) > 1000
@@ -221,14 +219,11 @@ def test_the_native_tools_say_nothing_of_the_directory_that_they_were_built_in(t
 def test_the_wheel_has_every_file_of_its_packages(wheel):
     with zipfile.ZipFile(wheel) as archive:
         packed = {*archive.namelist()}
-    listed = said(
-        "git", "-C", ROOT, "ls-files", "analyzer/ptanalyze*", "models", "dumps/samples"
-    ).splitlines()
+    asked = "analyzer/ptanalyze*", "models", "dumps/samples"
+    listed = said("git", "-C", ROOT, "ls-files", *asked).splitlines()
     data = ("models/", "ptanalyze/data/models/"), ("dumps/samples/", "ptanalyze/data/samples/")
     places = [("analyzer/", ""), *data]
-    wanted = {
-        there + name.removeprefix(here) for name in listed for here, there in places if name.startswith(here)
-    }
+    wanted = {new + name.removeprefix(old) for name in listed for old, new in places if name.startswith(old)}
     assert len(wanted) > 200 and wanted <= packed
 
 

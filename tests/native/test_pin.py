@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from captures import touches_of
 from native.dumping import make
 from native.tracing import ROOT, build_plugin, wait_written
 from ptanalyze.core.trace import Event
@@ -103,12 +104,10 @@ def tool(request, tmp_path_factory):
 def accesses(path):
     """{page: (accesses, whether one was a store)}"""
     wait_written(path)
-    trace, found = read_trace(path), {}
-    for batch in trace.batches(1 << 10):
-        for page, write, count in zip(batch.page.tolist(), batch.write, batch.count, strict=True):
-            number = int(trace.regions[page >> 9]) << 9 | page & 511
-            times, stored = found.get(number, (0, False))
-            found[number] = times + int(count), stored or bool(write)
+    found = {}
+    for page, write, count in touches_of(read_trace(path)):
+        times, stored = found.get(page, (0, False))
+        found[page] = times + count, stored or write
     return found
 
 

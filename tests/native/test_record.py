@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from captures import pages_of, touches_of
 from native import tracing
 from native.dumping import PROGRAMS, make
 from native.tracing import environment
@@ -52,11 +53,7 @@ def mapped_pages(snapshot):
 
 
 def touched_pages(trace):
-    pages = set()
-    for batch in trace.batches(1 << 16):
-        numbers = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
-        pages |= set(numbers.tolist())
-    return pages
+    return {page for page, *_ in touches_of(trace)}
 
 
 @pytest.mark.parametrize("options", [Options(), Options(marker=True), Options(end_symbol="roi_ends")])
@@ -69,9 +66,8 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
     assert len(gone) < 20  # ld.so unmaps its cache file
     assert snapshot.facts["stopped"] and trace.facts["command"] == f"{known} touch"
     emulator = {name for vma, name in zip(snapshot.vmas, snapshot.vma_names, strict=True) if vma["emulator"]}
-    program = {
-        name for vma, name in zip(snapshot.vmas, snapshot.vma_names, strict=True) if not vma["emulator"]
-    }
+    named = zip(snapshot.vmas, snapshot.vma_names, strict=True)
+    program = {name for vma, name in named if not vma["emulator"]}
     assert any(name.endswith("qemu-x86_64") for name in emulator) and "[heap]" in emulator
     noted = trace.events[trace.events["kind"] == Event.TRACER_MAP]
     assert len(noted) and not any("/libpt_qemu" in name or "/libglib" in name for name in program)
@@ -155,9 +151,7 @@ def regions_by_level(capture, ranges, allowed):
     return dict(zip(*np.unique(regions.level[inside], return_counts=True), strict=True))
 
 
-def test_what_a_program_asks_huge_pages_for_has_them_in_the_baseline_if_the_machine_gives_them(
-    advised, tmp_path
-):
+def test_what_a_program_asks_huge_pages_for_has_them_if_the_machine_gives_them(advised, tmp_path):
     """Under the emulator it has none, unless the machine gives them to all."""
     capture = advised["asks"]
     given = huge_pages()
@@ -167,9 +161,8 @@ def test_what_a_program_asks_huge_pages_for_has_them_in_the_baseline_if_the_mach
     assert regions_by_level(capture, asked, "madvise") == regions_by_level(capture, asked, None) == {2: 4}
     assert regions_by_level(capture, asked, "never") == {2 if given == "always" else 1: 4}
     linux, thp = whatif_results(capture)
-    assert any("8 MiB have huge pages under every policy" in note for note in linux.notes) == (
-        given == "madvise"
-    )
+    noted = any("8 MiB have huge pages under every policy" in note for note in linux.notes)
+    assert noted == (given == "madvise")
     assert thp.facts["regions_promoted"] < 16
     redact(capture, tmp_path / "shared")
     assert [one.row() for one in whatif_results(load(tmp_path / "shared"))] == [linux.row(), thp.row()]
@@ -425,9 +418,7 @@ def test_what_cannot_be_traced_is_one_line_and_leaves_nothing(tmp_path, command,
     assert set(tmp_path.iterdir()) == before
 
 
-def test_the_program_waits_while_its_page_tables_are_read_and_goes_on_afterwards(
-    known, tmp_path, monkeypatch
-):
+def test_the_program_waits_while_its_page_tables_are_read_and_goes_on(known, tmp_path, monkeypatch):
     slow = tmp_path / "tools"
     slow.mkdir()
     script = slow / "ptdump"
@@ -440,9 +431,7 @@ def test_the_program_waits_while_its_page_tables_are_read_and_goes_on_afterwards
 
 
 @pytest.mark.parametrize("changed", ["user", "chroot"])
-def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables_and_that_is_said(
-    tmp_path, changed
-):
+def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables(tmp_path, changed):
     program = tmp_path / "other_user"
     subprocess.run(["cc", "-O1", "-static", "-o", program, PROGRAMS / "other_user.c"], check=True)
     with pytest.raises(PartialDataError, match=r"no page tables: .* changed its user or root"):
@@ -560,9 +549,7 @@ def test_ctrl_c_in_a_second_reading_keeps_one_of_both(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["handles", "outlives"])
-def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_them_are_whole(
-    known, tmp_path, mode
-):
+def test_programs_that_end_on_ctrl_c_and_children_that_outlive_them_are_whole(known, tmp_path, mode):
     code = (
         "from ptanalyze.capture.live.record import record\n"
         "from ptanalyze.capture.live.tracers import Options\n"
@@ -640,7 +627,7 @@ def looked_up(capture):
     for batch in trace.batches(1 << 16):
         chunks = trace.chunks[batch.chunks]
         threads = np.repeat(chunks["thread"], chunks["touches"])
-        pages = (trace.regions[batch.page >> 9].astype("int64") << 9 | (batch.page & 511)) - first
+        pages = pages_of(trace, batch.page) - first
         inside = (pages >= 0) & (pages < STORE_PAGES)
         np.add.at(found, (threads[inside], pages[inside]), 1)
     return found

@@ -236,9 +236,8 @@ def test_a_main_thread_may_have_ended(pt, program, tmp_path):
         moved(one.pid)
         assert not pt("relocate", one.pid).code
         assert not pt("dump", "process", one.pid, "-o", tmp_path / "dump").code
-        assert not pt(
-            "record", "-p", one.pid, "--tracer", "heat", "--for", "0.2s", "-o", tmp_path / "heat"
-        ).code
+        words = ["--tracer", "heat", "--for", "0.2s"]
+        assert not pt("record", "-p", one.pid, *words, "-o", tmp_path / "heat").code
         assert pt("check", tmp_path / "dump").code == 0
         done = pt("survey", "--top", 1000, "--json")
         assert one.pid in [row["pid"] for row in json.loads(done.out)["result"]], done
@@ -251,10 +250,8 @@ def test_a_name_that_looks_like_a_state_and_is_no_utf_8_harms_no_command(pt, pro
     with target(name, "write", 8, 1) as one:
         one.counts()
         ran = [pt("relocate", one.pid), pt("relocate", one.pid, "--yes", "--max-pause", 50)]
-        ran += [
-            pt("dump", "process", one.pid, *tree, "-o", tmp_path / f"d{len(tree)}")
-            for tree in ((), ["--tree"])
-        ]
+        dump = "dump", "process", one.pid, "-o"
+        ran += [pt(*dump, tmp_path / "alone"), pt(*dump, tmp_path / "all", "--tree")]
         heat = "--tracer", "heat", "--for", "0.2s", "-o", tmp_path / "heat"
         ran += [pt("record", "-p", one.pid, *heat), pt("survey", "--top", 1000)]
         assert {done.code for done in ran} == {0} and str(one.pid) in ran[-1].out, ran

@@ -128,9 +128,8 @@ def holder():
 
 
 def counts(*pids):
-    ran = subprocess.run(
-        [DUMPS / "build/ptsurvey", *map(str, pids)], capture_output=True, text=True, check=True
-    )
+    command = [DUMPS / "build/ptsurvey", *map(str, pids)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return {one["pid"]: one for one in map(json.loads, ran.stdout.splitlines())}
 
 

@@ -16,19 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from captures import pages_of
 from naive import decode as naive
 from naive.lines import PLACES, count_lines, is_sampled, ranked
 from naive.strip import REACH
 from native import tracing
 from native.dumping import make
 from native.tracing import PAGES, ROOT, counts, run, touched_once, traced, wait_written
-from needs import needs_root
+from needs import needs_root, small_disk
 from ptanalyze.capture.check import check_trace
 from ptanalyze.capture.live.record import record
 from ptanalyze.core.errors import CaptureError, PartialDataError
 from ptanalyze.core.trace import MOST_THREADS, Event, lines_per_page
 from ptanalyze.formats import trace
 from ptanalyze.formats.trace import read_trace
+from strategies import TOUCHES
 
 
 @pytest.fixture
@@ -159,9 +161,8 @@ def test_a_forked_child_leaves_the_parent_s_trace_alone_and_has_its_own_when_fol
 
 
 def start_forever(known, out, **options):
-    process = subprocess.Popen(
-        traced(known, "forever", out=out, **options), stdout=subprocess.PIPE, text=True
-    )
+    argv = traced(known, "forever", out=out, **options)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     base = int(process.stdout.readline(), 16)
     return process, base
 
@@ -211,35 +212,18 @@ def test_a_file_size_limit_of_the_system_ends_the_trace_and_not_the_program(know
     assert read_trace(out).facts["ended"] == "size limit"
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
-
-
 @needs_root
-def test_a_full_disk_ends_the_trace_and_not_the_program(known, small_disk):
-    trace, _, status = run(known, "touch", out=small_disk / "trace.ptt", strip="off")
+def test_a_full_disk_ends_the_trace_and_not_the_program(known, tmp_path):
+    with small_disk(tmp_path / "small", 24 << 10) as disk:
+        trace, _, status = run(known, "touch", out=disk / "trace.ptt", strip="off")
     assert status == 0 and trace.facts["ended"] == "disk full" and trace.facts["lost_bytes"] == 0
     assert trace.touches > 100
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "max_bytes=many",
-        "roi_marker=perhaps",
-        "no_such=1",
-        "out=/no/such/dir/t.ptt",
-        "strip=l2",
-        "every_ms=1000",
-        "sample=sets:1/8",
-        "classes=257",
-    ],
-)
+WRONG = "max_bytes=many roi_marker=perhaps no_such=1 out=/no/such/dir/t.ptt strip=l2 every_ms=1000"
+
+
+@pytest.mark.parametrize("option", [*WRONG.split(), "sample=sets:1/8", "classes=257"])
 def test_a_wrong_option_is_one_line(known, out, option):
     key, value = option.split("=")
     argv = traced(known, **{"out": out, key: value})
@@ -317,7 +301,6 @@ def test_the_hand_over_comes_once_at_the_end_of_the_region_of_interest(known, ou
 # What the tracer leaves out changes no first-level TLB that its header names: plain LRU lists say so.
 
 CHUNK = 4096
-SMALL_REACHES = [(1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64)]
 LARGER = [(1, 32, 4), (1, 16, 6), (1, 48, 5), (2, 16, 4), (2, 8, 5)]
 
 
@@ -380,7 +363,7 @@ def stays_exact(library, accesses, room=CHUNK):
     """The stripped records of each chunk, after checking them; returns how many there are."""
     chunks, every = strip(library, accesses, room), merged(accesses)
     whole = [every[at : at + room] for at in range(0, len(every), room)]
-    for array in SMALL_REACHES + LARGER if chunks != whole else ():
+    for array in (*REACH, *LARGER) if chunks != whole else ():
         assert after(chain(*chunks), array) == after(chain(*whole), array), array
     for kept, touches in zip(chunks, whole, strict=True):
         assert sum(count for *_, count in kept) == sum(count for *_, count in touches)
@@ -391,7 +374,7 @@ def stays_exact(library, accesses, room=CHUNK):
 def test_the_header_names_the_arrays_that_the_tests_check(library):
     n = ctypes.c_size_t.in_dll(library, "reaches").value
     rows = np.ctypeslib.as_array((ctypes.c_uint16 * (4 * n)).in_dll(library, "reach")).reshape(n, 4)
-    assert [tuple(row) for row in rows[:, :3].tolist()] == SMALL_REACHES == list(REACH)
+    assert [tuple(row) for row in rows[:, :3].tolist()] == [*REACH]
     assert not rows[:, 3].any()
 
 
@@ -461,12 +444,10 @@ RIVALS = {}  # sampled pages by their place
 for page in SAMPLED_PAGES:
     RIVALS.setdefault(ranked(page) % PLACES, []).append(page)
 SOME_PAGES = st.sampled_from(SAMPLED_PAGES[:6] + [p for two in RIVALS.values() if len(two) > 1 for p in two])
-LINE_ACCESSES = st.tuples(
-    st.integers(0, 9), st.one_of(SOME_PAGES, st.integers(1, (1 << 36) - 1)), st.integers(0, 4095)
-)
+PAGE_NUMBERS = st.one_of(SOME_PAGES, st.integers(1, (1 << 36) - 1))
+LINE_ACCESSES = st.tuples(st.integers(0, 9), PAGE_NUMBERS, st.integers(0, 4095))
 
 
-@settings(deadline=None)
 @given(accesses=st.lists(LINE_ACCESSES, max_size=200))
 def test_lines_of_pages_are_counted_like_by_their_naive_twin(library, accesses):
     packed = np.array([chunk << 48 | page << 12 | at for chunk, page, at in accesses], np.uint64)
@@ -507,17 +488,7 @@ def test_the_structs_and_the_dtypes_have_the_same_fields_at_the_same_places(libr
     assert fields[-1].name is None and fields[-1].offset == dtype.itemsize
 
 
-ANY_PAGES = st.one_of(
-    st.integers(0, 12),
-    st.integers(1 << 20, (1 << 20) + 3000),
-    st.integers(1 << 34, (1 << 34) + (1 << 26)),
-    st.integers(0, (1 << 45) - 1),
-)
-COUNTS = st.one_of(st.integers(1, 6), st.integers(1, (1 << 18) - 1))
-
-
-@settings(deadline=None)
-@given(touches=st.lists(st.tuples(ANY_PAGES, st.booleans(), COUNTS), max_size=60))
+@given(touches=st.lists(TOUCHES, max_size=60))
 def test_the_native_encoder_and_its_naive_twin_write_the_same_bytes(library, touches):
     packed = np.array([page << 19 | count << 1 | write for page, write, count in touches], np.uint64)
     out = (ctypes.c_uint8 * (10 * len(touches) + 1))()
@@ -530,7 +501,6 @@ def test_the_native_encoder_and_its_naive_twin_write_the_same_bytes(library, tou
     assert accesses.value == sum(count for _, _, count in touches)
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=200))
 def test_the_native_checksum_is_zlib_s(library, data):
     library.checksum.restype = ctypes.c_uint32
@@ -553,7 +523,7 @@ def threads_of_pages(trace, base, number):
     found = np.full(number, -1)
     for batch in trace.batches(1 << 20):
         chunks = trace.chunks[batch.chunks]
-        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9 | batch.page & 511) - (base >> 12)
+        page = pages_of(trace, batch.page) - (base >> 12)
         inside = (page >= 0) & (page < number)
         found[page[inside]] = np.repeat(chunks["thread"], chunks["touches"])[inside]
     return found
@@ -598,10 +568,8 @@ def test_threads_after_the_65536th_are_counted(tmp_path):
         "    tracer_exit();\n"
         "}\n"
     )
-    objects = [
-        ROOT / f"pintool/build/{name}.o"
-        for name in ("tracer", "writer", "session_file", "watcher", "control")
-    ]
+    parts = "tracer", "writer", "session_file", "watcher", "control"
+    objects = [ROOT / f"pintool/build/{name}.o" for name in parts]
     command = ["g++", "-std=c++17", "-O1", f"-I{ROOT}/pintool", "-o", tmp_path / "start", source, *objects]
     subprocess.run(command, check=True)
     subprocess.run([tmp_path / "start"], check=True, timeout=120)
@@ -643,9 +611,7 @@ def test_each_region_s_first_thread_is_noted_and_after_an_unmapping_the_next_one
     ]  # fmt: skip
 
 
-def test_nothing_is_noted_once_the_region_of_interest_has_begun_and_its_touches_are_all_there(
-    program, tmp_path
-):
+def test_nothing_is_noted_once_the_region_of_interest_has_begun(program, tmp_path):
     trace, (base,), _ = run(program, out=tmp_path / "t.ptt", roi_marker="on")
     kinds = trace.events["kind"].tolist()
     assert Event.FIRST_TOUCH not in kinds[kinds.index(Event.ROI_START) :]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from captures import pages_of
 from native.dumping import make
 from ptanalyze.capture.live.tracers import qemu, qemu_command
 from ptanalyze.formats.trace import read_trace
@@ -57,7 +58,7 @@ def counts(trace, base, pages=PAGES):
     """[[loads or stores merged, touches, touches with a store]] of each page from `base` on."""
     table = np.zeros((pages, 3), np.int64)
     for batch in trace.batches(1 << 16):
-        page = ((trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)) - (base >> 12)
+        page = pages_of(trace, batch.page) - (base >> 12)
         inside = (page >= 0) & (page < pages)
         for column, weight in enumerate((batch.count, np.ones(len(page)), batch.write)):
             table[:, column] += np.bincount(page[inside], weight[inside], pages).astype(np.int64)
