@@ -39,12 +39,9 @@ def ptdump():
 def programs(tmp_path_factory):
     """Directory with the lab's own programs, static."""
     directory = tmp_path_factory.mktemp("programs")
+    build = ["gcc", "-O2", "-Wall", "-Wextra", "-static", "-pthread"]
     for name in ("toucher", "placed", "vmm", "emptied"):
-        source = images.LAB / f"programs/{name}.c"
-        subprocess.run(
-            ["gcc", "-O2", "-Wall", "-Wextra", "-static", "-pthread", source, "-o", directory / name],
-            check=True,
-        )
+        subprocess.run([*build, images.LAB / f"programs/{name}.c", "-o", directory / name], check=True)
     bare = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
     bare += ["-Wl,--section-start=.header=0x102000", "-Wl,--section-start=.tables=0x110000"]
     pages = ["-Wl,-z,max-page-size=4096", images.LAB / "programs/pages.S", "-o", directory / "pages"]

@@ -144,14 +144,8 @@ class Guest:
     def command(self):
         """A line of shell that becomes the VMM; the guest mounts the directory /mnt/guest of the host."""
         line = ["exec", "/tmp/placed", str(self.policy), "qemu-system-x86_64", "-L", "/usr/share/qemu"]
-        line += [
-            "-name",
-            "guest,debug-threads=on",
-            "-machine",
-            "pc,smm=off,usb=off,hpet=off",
-            "-accel",
-            "kvm",
-        ]
+        line += ["-name", "guest,debug-threads=on", "-machine", "pc,smm=off,usb=off,hpet=off"]
+        line += ["-accel", "kvm"]
         line += ["-cpu", "host", "-smp", f"{self.cpus},sockets={self.cpus},cores=1,threads=1"]
         line += ["-m", f"{self.mib}M", "-nodefaults", "-display", "none", "-no-reboot"]
         line += ["-kernel", "/mnt/vmlinux", "-initrd", "/mnt/guest.cpio", "-append", GUEST_OPTIONS]

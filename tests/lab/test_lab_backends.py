@@ -47,16 +47,8 @@ class Backend:
         """A line of shell that becomes the VMM."""
         line = ["exec", "/tmp/placed", str(self.policy), "qemu-system-x86_64", "-L", "/usr/share/qemu"]
         line += ["-name", f"guest={name},debug-threads=on", "-machine", self.machine, "-accel", "kvm"]
-        line += [
-            "-cpu",
-            "host",
-            "-m",
-            f"{self.mib}M{self.maxmem}",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-no-reboot",
-        ]
+        line += ["-cpu", "host", "-m", f"{self.mib}M{self.maxmem}"]
+        line += ["-nodefaults", "-display", "none", "-no-reboot"]
         line += ["-kernel", "/mnt/pages", "-debugcon", f"file:/tmp/{name}.said", *self.options]
         return shlex.join(line)
 

@@ -80,9 +80,8 @@ def read_log(text, regions):
     for region, (_, kind, start, size, step) in zip(regions, lines, strict=True):
         assert kind == region.kind
         first = int(start, 16)
-        touched.append(
-            Touched(region, first, np.arange(first, first + int(size), int(step), dtype=np.uint64))
-        )
+        pages = np.arange(first, first + int(size), int(step), dtype=np.uint64)
+        touched.append(Touched(region, first, pages))
     return touched
 
 

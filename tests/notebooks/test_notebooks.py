@@ -13,11 +13,8 @@ from ptanalyze_law.prior import reference
 
 DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "ptanalyze_law", "pathlib", "seaborn", "tempfile"}
 POLICY = {"msgspec", "numba", "typing"}  # what a policy is written with
-CONTRACT = {
-    "ptanalyze.policies",
-    "ptanalyze.policies.contract",
-    "ptanalyze.kernels.replay",
-}  # add-a-policy.md
+# add-a-policy.md
+CONTRACT = {"ptanalyze.policies", "ptanalyze.policies.contract", "ptanalyze.kernels.replay"}
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -119,9 +116,8 @@ FEW = [pytest.param(path, marks=() if path is NOTEBOOKS[0] else pytest.mark.full
 def test_a_notebook_runs_and_shows_what_its_rendered_copy_shows(run, path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     run(notebook, tmp_path)
-    errors = [
-        out for cell in notebook.cells for out in cell.get("outputs", []) if out.get("name") == "stderr"
-    ]
+    outputs = (out for cell in notebook.cells for out in cell.get("outputs", []))
+    errors = [out for out in outputs if out.get("name") == "stderr"]
     assert not errors, errors[0].text
     assert not list(tmp_path.iterdir()), "it leaves files where it was opened"
     stored = nbformat.read(rendered(path), as_version=4)
