@@ -17,7 +17,7 @@ from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.verdict import NONE, UNTIMED, answer
+from ptanalyze.analysis.verdict import NONE, UNTIMED, answer, cautions
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.core.columns import CACHED, Column, Finding
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -87,6 +87,7 @@ def test_copies_on_nodes_where_no_walk_reads_them_are_found_and_the_way_to_spare
     assert eager.numbers == {"count": 2, "nodes": "2, 3", "way": "; nodes=0,1 makes none there"}
     assert fewer is lazy is linux.finding("unread-copies") is None
     assert away.numbers == {"count": 1, "nodes": "2", "way": ""}
+    assert [one for one in cautions(linux, linux, found) if one.code == "unread-copies"] == [eager, away]
 
 
 def test_rows_are_flat_and_results_survive_json():

@@ -18,6 +18,7 @@ from ..core.columns import (
     SAMPLED,
     SHORT,
     SILENT,
+    UNREAD,
     Finding,
     noted,
 )
@@ -78,7 +79,7 @@ def unread_copies(run: PolicyRun) -> list[Finding]:
     sparing = run.plan.params.get("nodes") == "" and not run.plan.params.get("groups")
     way = f"; nodes={','.join(map(str, walk))} makes none there" if sparing else ""
     named = ", ".join(map(str, nodes))
-    return [noted("unread-copies", CAREFUL, run.plan.name, count=len(nodes), nodes=named, way=way)]
+    return [noted(UNREAD, CAREFUL, run.plan.name, count=len(nodes), nodes=named, way=way)]
 
 
 def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ from ..core.columns import (
     MADVISE,
     MEASURED,
     NO_RATE,
+    UNREAD,
     UNSEEN,
     Finding,
     Message,
@@ -554,7 +555,7 @@ def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Findi
     asked = [one for one in (*base.findings, *best.findings) if one.code == MADVISE]
     once = base.finding(EACH_ONCE) if reshapes(best.policy) else None
     started = best.finding(AS_STARTED) if base.policy == "linux" else None
-    marked = [one for result in others for one in doubts(result, base)]
+    marked = [one for result in others for one in (*doubts(result, base), result.finding(UNREAD))]
     told = [
         base.finding(NO_RATE),
         *seen,

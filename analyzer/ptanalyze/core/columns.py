@@ -97,6 +97,7 @@ SEARCHES = "searches"  # in a larger run deeper
 SHORT = "short-region"
 SILENT = "silent-nodes"
 TOGETHER = "processes-together"
+UNREAD = "unread-copies"  # of page tables, on nodes where no walk reads them
 UNTRACED = (EACH_ONCE, BY_HEAT)
 UNSEEN = ("cut", GONE, SHORT, SAMPLED)  # what the capture cannot show
 OF_CAPTURE = (*UNSEEN, *UNTRACED, ELSEWHERE)  # said once, not beside each policy
