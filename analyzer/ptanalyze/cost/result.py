@@ -225,7 +225,7 @@ class Result:
         """Walks until it has paid for itself."""
         return self.break_even and self.break_even.through(lambda runs: runs * self.walks)
 
-    @property
+    @cached_property
     def break_even_seconds(self) -> Interval | None:
         """Seconds of the baseline's run until then."""
         seconds = self.run_seconds
