@@ -13,7 +13,7 @@ from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_scenario
-from ptanalyze.core.columns import MEASURED, message, messages, noted
+from ptanalyze.core.columns import CAREFUL, GONE, MEASURED, message, messages, noted
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -425,6 +425,10 @@ def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(
     assert found.limit.code == judged[said]
     better = verdict.verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])
     assert better.kind == verdict.PAGES and len(better.notes) == said, "the rest gains, as far as is known"
+    freed = noted(GONE, CAREFUL, line="tables-gone-much", tables=9, share=0.57)
+    found = verdict.verdict([replace(base, findings=(freed,))], about, [replace(huge, facts={})])
+    assert found.limit.code == judged[True] and [note.code for note in found.notes] == ["gone"]
+    assert found.of_page_size is (nodes == 1), "a trial can tell"
 
 
 @pytest.mark.parametrize(

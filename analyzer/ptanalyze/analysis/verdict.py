@@ -28,6 +28,7 @@ from ..core.columns import (
     EACH_ONCE,
     ELSEWHERE,
     FILLS,
+    GONE,
     MADVISE,
     MEASURED,
     NO_RATE,
@@ -273,7 +274,7 @@ PLACED = (TABLES, DATA, PAGES)
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET = "thp", "ept-reset"
 SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
-HUGE_UNKNOWN = {*SETTLED, "huge-pages", "beyond", "walks-uncounted", "walks-spared"}
+HUGE_UNKNOWN = {*SETTLED, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
@@ -415,7 +416,7 @@ def verdict(
     if about is None:
         return Verdict(base, answers, [], None, [], None, None, cautions(base, best, asked))
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
-    barred = _forbidden(huge, about)
+    barred = [*_forbidden(huge, about), *_gone(base)]
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
@@ -503,6 +504,12 @@ def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
         return []
     call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
     return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
+
+
+def _gone(base: Result) -> list[Message]:
+    """Memory that was freed before its tables were read, if many walks go there: the same holds for it."""
+    found = base.finding(GONE)
+    return [message("unknown", "gone", **found.numbers)] if found and found.weight == CAREFUL else []
 
 
 def limit_of(
