@@ -18,7 +18,7 @@ from ptanalyze.core.snapshot import BATCHES, Heat
 from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.cost.law import PageTrial
 from ptanalyze.formats.capture import open_capture
-from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, SINGLE, VERSION
+from ptanalyze.formats.heat import BYTE_ORDER, HEADER_DTYPE, MAGIC, RECORD_DTYPE, VERSION
 from ptanalyze.formats.record import MANIFEST, read_manifest, seal
 from ptanalyze.formats.snapshot import write_snapshot
 from ptanalyze.formats.trace import read_trace
@@ -197,24 +197,27 @@ def same_walks(trace, snapshot, path):
 # Files of samples of accessed bits, written from plain lists.
 
 
-def write_bits(path, samples, handling=(10**5, 10**5), within=lambda base, ms: 0.5):
+def write_bits(path, samples, spread=0, within=lambda base, ms: 0.5):
     """samples: [(ms, {(first byte of a page, its level)})], in the order of time.
 
-    handling  ns to clear and to read, each sample
-    within    the part of these that is within the window of the table at `base`, of samples of `ms`
+    A round each, all of whose readings came when the last did: the reader takes it for one of `ms`.
+    spread  ns between the shortest window and the longest, each sample
+    within  the part of it that is within the window of the table at `base`, of samples of `ms`
     """
-    header = np.array([(MAGIC, SINGLE, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
+    header = np.array([(MAGIC, VERSION, BYTE_ORDER, 512, RECORD_DTYPE.itemsize, b"")], HEADER_DTYPE)
     records = []
-    for ms, pages in samples:
+    for number, (ms, pages) in enumerate(samples):
         tables = {}
         for address, level in sorted(pages):
             slot = address >> (3 + 9 * level) & 511
             table = address >> (12 + 9 * level) << (12 + 9 * level), level
             tables[table] = tables.get(table, 0) | 1 << slot
-        for (base, level), bits in tables.items():
-            window = ms * 10**6 + round(sum(handling) * within(base, ms))
-            records.append((base, level, 0, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
-        records.append((0, 0, 0, 0, [ms * 10**6, *handling, 9, ms * 10**6, 0, 0, 0]))
+        for asked in sorted({ms * 10**6 + spread // 2 for ms, _ in samples}):
+            for (base, level), bits in tables.items():
+                window = ms * 10**6 + round(spread * within(base, ms))
+                records.append((base, level, 0, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
+            said = [ms * 10**6, 10**5, 10**5, 9, asked, number, 0, 0]
+            records.append((9, 0, 0, spread, said))
     path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
     return path
 

@@ -126,7 +126,7 @@ def accessed(pid: int, address: np.ndarray, seconds: int) -> np.ndarray:
         outcome = sample_each({pid: place / "bits"}, seconds, SHORT)[pid]
         if isinstance(outcome, Exception):
             raise outcome
-        _, records = pt.formats.heat.read_records(place / "bits")
+        records = pt.formats.heat.read_records(place / "bits")
     return rates(records, address)
 
 

@@ -75,11 +75,12 @@ def test_page_tables_are_decoded_by_the_page(capture, name):
 
 
 def test_samples_of_accessed_bits_are_decoded_by_the_page(tmp_path):
-    content = write_bits(tmp_path / "heat.bits", [(10, {(0x201000, 1)}), (100, set())]).read_bytes()
+    content = write_bits(tmp_path / "heat.bits", [(10, {(0x201000, 1)}), (10, set())]).read_bytes()
     header, records = np.frombuffer(content, HEAT_HEADER, 1)[0], np.frombuffer(content, HEAT_RECORD, -1, 512)
     assert (header["magic"], header["header_bytes"], header["record_bytes"]) == (b"PTHEATBS", 512, 88)
-    assert records["level"].tolist() == [1, 0, 0] and records["base"].tolist() == [0x200000, 0, 0]
-    assert (records["words_0"][0], records["words_4"].tolist()) == (1 << 1, [0, 10**7, 10**8])
+    assert records["level"].tolist() == [1, 0, 0] and records["base"].tolist() == [0x200000, 9, 9]
+    assert (records["words_0"][0], records["words_4"].tolist()) == (1 << 1, [0, 10**7, 10**7])
+    assert records["words_5"].tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("capture", TRACES)

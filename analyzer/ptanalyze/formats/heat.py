@@ -16,7 +16,6 @@ from .record import BYTE_ORDER, HEAD, must_say
 FILE = "heat.bits"
 MAGIC = b"PTHEATBS"
 VERSION = 3
-SINGLE = 2  # the version before: one reading after each clearing
 HEADER_DTYPE = np.dtype([*HEAD, ("record_bytes", "<u4"), ("words", "S488")])
 RECORD_DTYPE = np.dtype(
     [("base", "<u8"), ("level", "<u4"), ("cpu", "<u4"), ("window", "<u8"), ("word", "<u8", (8,))]
@@ -41,7 +40,7 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     CaptureError names file, field and value for a file that cannot be; pages are not looked for in a tree.
     Pages count by one reading of each clearing, so that samples do not depend on each other.
     """
-    version, records = read_records(Path(path))
+    records = read_records(Path(path))
     ends = np.flatnonzero(records["level"] == ENDS)
     said = records["word"][ends].astype(np.int64)
     lengths = len(np.unique(said[:, ASKED]))
@@ -51,14 +50,10 @@ def read_heat(path: str | PathLike[str]) -> Heat:
             path, "samples", wrong, f"at most {MOST_SAMPLES - 1} of {MOST_LENGTHS} lengths are read"
         )
     records = records[: ends[-1] + 1]
-    if version == SINGLE:
-        spent = said[:, CLEARED] + said[:, READ]
-        kind = np.unique(said[:, ASKED], return_inverse=True)[1]
-        return heat_of(Path(path), version, records, ends, spent, np.arange(len(ends)), kind)
     whole, place = rounds_of(Path(path), said)
     spread = records["window"][ends].astype(np.int64)
     picked, kind = by_turns(said, records["base"][ends].astype(np.int64), spread, whole, place)
-    heat = heat_of(Path(path), version, records, ends, spread, picked, kind)
+    heat = heat_of(Path(path), records, ends, spread, picked, kind)
     return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
 
 
@@ -102,13 +97,7 @@ def by_turns(
 
 
 def heat_of(
-    path: Path,
-    version: int,
-    records: np.ndarray,
-    ends: np.ndarray,
-    spent: np.ndarray,
-    picked: np.ndarray,
-    kind: np.ndarray,
+    path: Path, records: np.ndarray, ends: np.ndarray, spent: np.ndarray, picked: np.ndarray, kind: np.ndarray
 ) -> Heat:
     """Heat of the readings that are picked, as of samples of their own.
 
@@ -128,8 +117,7 @@ def heat_of(
     sample = of[used]
     group = batch[sample] * samples.shape[1] + kind[sample]
     spent, window = spent[picked][sample], records["window"][used].astype(np.int64)
-    if version != SINGLE:  # of which some are not known
-        window = np.where(window > 0, window, said[sample, LENGTH] + spent // 2)
+    window = np.where(window > 0, window, said[sample, LENGTH] + spent // 2)  # some are not known
     times = beyond_length(path, window, said[sample], spent)
     address, level, seen, within = pages(records[used], group, samples, times)
     return Heat(address, level, seen.reshape(-1, *samples.shape), samples, seconds, handling, within)
@@ -275,10 +263,10 @@ def pages_of(
     return address, level.astype(np.uint8), counts[table, slot], within[table]
 
 
-def read_records(path: Path) -> tuple[int, np.ndarray]:
-    """(version, RECORD_DTYPE[n]), validated; CaptureError if there is no whole reading."""
+def read_records(path: Path) -> np.ndarray:
+    """RECORD_DTYPE[n], validated; CaptureError if there is no whole reading."""
     with open_inside(path) as file:
-        version = version_of(path, file.read(HEADER_DTYPE.itemsize))
+        must_be_headed(path, file.read(HEADER_DTYPE.itemsize))
         parts = [np.zeros(0, RECORD_DTYPE)]
         while block := file.read(RECORDS_AT_ONCE * RECORD_DTYPE.itemsize):
             records = np.frombuffer(block, RECORD_DTYPE, len(block) // RECORD_DTYPE.itemsize)
@@ -287,19 +275,17 @@ def read_records(path: Path) -> tuple[int, np.ndarray]:
     records = np.concatenate(parts)
     if not (records["level"] == ENDS).any():
         raise CaptureError(path, "samples", 0, "no sample was finished; sample again for longer")
-    return version, records
+    return records
 
 
-def version_of(path: Path, head: bytes) -> int:
+def must_be_headed(path: Path, head: bytes) -> None:
     if len(head) < HEADER_DTYPE.itemsize:
         raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
     header = np.frombuffer(head, HEADER_DTYPE)[0]
     must_say(path, header, magic=MAGIC)
-    if header["version"] != SINGLE:
-        older = " (older samples do not tell when a table was cleared): sample again"
-        must_say(path, header, older * bool(header["version"] < SINGLE), version=VERSION)
+    older = " (older samples have one reading per clearing): sample again" * bool(header["version"] < VERSION)
+    must_say(path, header, older, version=VERSION)
     must_say(path, header, byte_order=BYTE_ORDER, header_bytes=SIZES[0], record_bytes=SIZES[1])
-    return int(header["version"])
 
 
 def must_be_sound(path: Path, records: np.ndarray) -> None:
@@ -317,13 +303,9 @@ def must_be_sound(path: Path, records: np.ndarray) -> None:
 
 def copy_samples(source: Path, target: Path) -> None:
     """Write the finished readings of `source` to the new file `target`, and nothing else that is there."""
-    version, records = read_records(source)
-    ends = np.flatnonzero(records["level"] == ENDS)
-    records = records[: ends[-1] + 1].copy()
-    if version == SINGLE:
-        records["base"][ends] = records["window"][ends] = records["cpu"] = 0
-        records["word"][ends, ASKED + 1 :] = 0
-    header = np.array([(MAGIC, version, BYTE_ORDER, *SIZES, b"")], HEADER_DTYPE)
+    records = read_records(source)
+    records = records[: np.flatnonzero(records["level"] == ENDS)[-1] + 1]
+    header = np.array([(MAGIC, VERSION, BYTE_ORDER, *SIZES, b"")], HEADER_DTYPE)
     with atomic_write(target) as file:
         file.write(header.tobytes())
         file.write(records.data)
@@ -331,15 +313,14 @@ def copy_samples(source: Path, target: Path) -> None:
 
 def costs(path: str | PathLike[str]) -> dict[str, float]:
     """{"samples": clearings, "readings", "seconds" in all, "clear_ms", "read_ms" per clearing, "tables"}."""
-    version, records = read_records(Path(path))
+    records = read_records(Path(path))
     ends = records["level"] == ENDS
     said = records["word"][ends].astype(float)
-    rounds = said if version == SINGLE else said[np.unique(said[:, ROUND], return_index=True)[1]]
-    longest = said[:, LENGTH].sum() if version == SINGLE else len(rounds) * said[:, ASKED].max()
+    rounds = said[np.unique(said[:, ROUND], return_index=True)[1]]
     return {
         "samples": len(rounds),
         "readings": len(said),
-        "seconds": longest / 1e9,
+        "seconds": len(rounds) * said[:, ASKED].max() / 1e9,
         "clear_ms": rounds[:, CLEARED].mean() / 1e6,
         "read_ms": said[:, READ].sum() / len(rounds) / 1e6,
         "tables": said[-1, TABLES],
