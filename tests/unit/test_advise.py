@@ -293,6 +293,8 @@ def test_a_gain_that_cannot_be_read_is_not_known_either(gain, code):
     beside = Interval(1.0, 1.0, 1.5)
     placed = verdict.verdict([replace(base, local_tables=beside)], verdict.workload(scenario))
     assert placed.limit.code == "perhaps-placed"
+    shared = verdict.verdict([base], replace(about, allocator="file")).notes[0].numbers
+    assert code != "walks-uncounted" or shared["way"].code == "shared", "no trial makes that huge"
 
 
 @pytest.mark.parametrize(

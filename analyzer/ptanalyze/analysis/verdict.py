@@ -487,7 +487,8 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
         spared = share < 1
         most = 1 / (1 - share) if spared else 0.0
         code = "walks-spared" if spared else "walks-uncounted"
-        notes.append(message("unknown", code, most=most))
+        way = message("way", "shared" if about.allocator == "file" else "running")
+        notes.append(message("unknown", code, most=most, way=way))
     elif not notes and more < NOTICED:
         notes.append(message("unknown", "beyond", gain=base.cached_tables))
     if len(base.classes) > 1:  # else all data are local
