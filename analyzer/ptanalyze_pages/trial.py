@@ -24,7 +24,7 @@ from .figure import Meter, meter_of, must_work, window_of
 
 SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
-STILL = 5  # windows without growth, and as many as with it: the figure is too coarse for them
+STILL = 5  # windows without growth, and more than with it, or turns without a huge block: the trial ends
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
@@ -112,7 +112,7 @@ class Measured:
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs; whole: the last with what making pages huge took
-    seconds            that all took; load: of the last minute; ended: why no more was measured
+    seconds            that all took; load: of the last minute; ended: why no more was; left: not as found
     """
 
     figure: str
@@ -128,6 +128,7 @@ class Measured:
     seconds: float = 0.0
     load: float = 0.0
     ended: str = "nothing was measured"
+    left: list[str] = field(default_factory=list)
 
     @property
     def gain(self) -> Ratio | None:
@@ -188,15 +189,15 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
-            with undone(blocks) as left:
+            with undone(blocks) as done.left:
                 windows(blocks, meter, done, how)
-                blocks.restore()
-                several(blocks, meter, done, "again", how, AGAIN * how.window)
+                if not blocks.restore().any():
+                    several(blocks, meter, done, "again", how, AGAIN * how.window)
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
-            raise KeyboardInterrupt(f" after {pairs}; {state(left)}") from None
-        if left:
-            how.say(state(left))
+            raise KeyboardInterrupt(f" after {pairs}; {state(done.left)}") from None
+        if done.left:
+            how.say(state(done.left))
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
     return done
 
@@ -242,9 +243,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     began, rates, each = time.monotonic(), done.rates, max(how.limit / 6, how.window)
     first, last = 2 * each + 2 * how.window, AGAIN * how.window
     whole = max(how.limit, first + last)
-    how.say(
-        f"measuring as found, {each:.3g} s; first pair in about {first:.0f} s, done in about {whole:.0f} s"
-    )
+    how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s, done in about {whole:.0f} s")
     several(blocks, meter, done, "found", how, each)
     must_grow(done, how.seconds, 1)
     how.say(f"making {pt.errors.plural(len(blocks.address), 'block')} huge, and small again")
@@ -256,6 +255,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     end = whole - last - how.window  # half a pair before
     while (took := time.monotonic() - began) < (end if rates["huge"] else 2 * whole):
         how.progress(round(took), round(whole), "measuring pairs")
+        refused = blocks.refused.copy()
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
         huge = window(blocks, meter, done, "huge", how.seconds)
         blocks.split(blocks.all())
@@ -269,6 +269,9 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
             how.say(f"{pair_of}, {shown[1]} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
+            break
+        if not any(done.made[-STILL:]):
+            done.ended = f"no block became huge in {STILL} turns: {', '.join(blocks.refused - refused)}"
             break
 
 
@@ -286,9 +289,7 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             most = grown(program)
         if program.returncode or most < SLOTS:
             failed = f"failed with exit code {program.returncode}" if program.returncode else ""
-            raise pt.errors.PartialDataError(
-                f"{command[0]}: {failed or 'ended before it had memory to change'}"
-            )
+            raise pt.errors.PartialDataError(f"{command[0]}: {failed or 'ended before it had 2 MiB'}")
     done = Measured(f"CPU time after {moment}", ended=f"{pt.errors.plural(pairs, 'pair')} measured (--pairs)")
     began = time.monotonic()
     for turn in range(2 * pairs):
@@ -372,11 +373,11 @@ def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) ->
 
 
 def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
-    """The calibration that -o writes; UsageError where nothing was measured, PartialDataError: fixed time."""
+    """The calibration that -o writes; PartialDataError where nothing was measured, or for a fixed time."""
     blocks, ratios = done.blocks, (done.gain, done.contiguous, done.huge_over_split)
     gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
     if blocks is None or gain is None:
-        raise pt.UsageError("trial --pages: nothing was measured, and so nothing is written")
+        raise pt.errors.PartialDataError("trial --pages: nothing was measured, and so nothing is written")
     if done.fixed_time and gain.middle >= pt.law.PageTrial.LEAST_GAIN:
         raise pt.errors.PartialDataError(f"what huge pages give is {done.fixed_time}")
     return pt.law.PageTrial(

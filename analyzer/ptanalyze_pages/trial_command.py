@@ -185,7 +185,7 @@ def command(
         finally:  # a pipe may end before
             for line in lines_of(measured, running, asked):
                 pt.options.echo(line)
-        return
+        raise click.exceptions.Exit(3 if measured.left else 0)  # what is left was said
     two_nodes(near, far)
     if pid is None or figure is None:
         raise pt.UsageError(
@@ -318,14 +318,12 @@ def write(file: str, done: Trial) -> None:
     """The calibration that both placements give, by the leaf entries that were found far in each."""
     from ptanalyze_law.run_time import calibrate
 
-    counted = {
-        name: counters(Path(file).with_suffix(f".{name}.csv"), done.counts(name == "far"))
-        for name in ("near", "far")
-    }
+    near = counters(Path(file).with_suffix(".near.csv"), done.counts(False))
+    far = counters(Path(file).with_suffix(".far.csv"), done.counts(True))
     try:
         calibration = calibrate(
-            counted["near"],
-            counted["far"],
+            near,
+            far,
             placement=f"L:{1 - done.share(True):.4f},R:{done.share(True):.4f}",
             at=f"L:{1 - done.share(False):.4f},R:{done.share(False):.4f}",
             seconds=done.seconds,

@@ -222,15 +222,6 @@ def test_what_changes_no_block_measures_nothing(program, monkeypatch, capsys, tm
         assert not file.exists() and not list(pt.live.RECORDS.glob(f"{one.pid}-*"))
 
 
-def test_turns_without_a_huge_block_are_no_pairs(areas, monkeypatch):
-    turns = iter([4, 0, 4])
-    monkeypatch.setattr(Blocks, "collapse", lambda *_: next(turns, 0))
-    with pages_of(areas.pid) as pages:
-        done = Measured("")
-        engine.windows(pages, Counts(*[1.0] * 99), done, engine.How(seconds=0.1, limit=3))
-        assert len(done.rates["huge"]) == 1 < len(done.made)
-
-
 def test_calls_alone_go_before_other_programs(areas, monkeypatch):
     """A call that is preempted holds the memory's lock: 0.4 s for 1.9 s of it on a busy machine."""
     real, seen = blocks.kernel.syscall, set()
@@ -529,16 +520,24 @@ def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
         assert not pages.huge().any()
 
 
-@pytest.mark.parametrize("limit", [3, 20, 60])
-def test_a_trial_takes_as_long_as_it_says(areas, monkeypatch, limit):
+@pytest.mark.parametrize(("limit", "forks"), [(3, ""), (20, ""), (60, ""), (60, "f")])
+def test_a_trial_takes_as_long_as_it_says_or_ends_while_a_server_saves(areas, monkeypatch, limit, forks):
     now, said, began = [], [], time.monotonic()
     monkeypatch.setattr(engine, "time", SimpleNamespace(monotonic=lambda: began + sum(now), sleep=now.append))
     meter = SimpleNamespace(name="c", unit="c", rate=lambda seconds: now.append(seconds) or 1.0)
-    how = engine.How(seconds=1.0, limit=limit, precision=-1, say=said.append)
+
+    def say(line):
+        said.append(line)
+        areas.added((line.startswith("pair 3") and forks) or "?")
+
+    how = engine.How(seconds=1.0, limit=limit, precision=-1, say=say)
     with pages_of(areas.pid) as pages:
         engine.windows(pages, meter, done := Measured(""), how)
     promised = int(re.search(r"done in about (\d+) s", said[0])[1])
-    assert promised == max(limit, 8) and abs(sum(now) + 3 * 1.2 - promised) < 2.4 and done.gain
+    assert promised == max(limit, 8) and done.gain and (forks or abs(sum(now) + 3 * 1.2 - promised) < 2.4)
+    if forks:
+        assert (done.made, len(done.rates["huge"])) == ([4] * 4 + [0] * engine.STILL, 3)
+        assert "shared with another process" in done.ended
 
 
 @pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (1000, 1.0)])
@@ -567,8 +566,9 @@ def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
 @pytest.mark.parametrize(("words", "code"), [("trial", 0), ("trial", 130), ("hugepages", 130)])
 def test_what_is_left_is_said(program, words, code, forks, monkeypatch, capsys):
     """After a trial, and after interrupts when all is huge, of a child that was forked meanwhile, too."""
-    made, place = Blocks.collapse, (engine, "windows") if words == "trial" else (Blocks, "collapse")
-    trial = ["--pages", "--figure-of", "date +%s%N", "--time", "3s", "-p"]
+    made, place, asked = Blocks.collapse, (Blocks, "collapse"), ["--yes"]
+    if words == "trial":
+        place, asked = (engine, "windows"), ["--pages", "--figure-of", "date +%s%N", "--time", "3s", "-p"]
 
     def huge(pages, *_):
         monkeypatch.undo()
@@ -578,7 +578,7 @@ def test_what_is_left_is_said(program, words, code, forks, monkeypatch, capsys):
 
     with running(program, 1) as one:
         monkeypatch.setattr(*place, huge)
-        assert run([words, *(trial if words == "trial" else ["--yes"]), str(one.pid)]) == code
+        assert run([words, *asked, str(one.pid)]) == (code or 3 * bool(forks))
         said, child = capsys.readouterr().err.splitlines()[-1], max(descendants(one.pid))
         assert (f"hugepages {child} --undo" in said) == bool(forks) == bool(huge_areas(child))
         assert ("as found" in said or not (code or forks)) and (forks or not huge_areas(one.pid))
@@ -610,7 +610,7 @@ def test_command_is_run_to_its_end_in_turns(program, monkeypatch):
     took = [float(re.search(r"of which ([\d.]+) ", line)[1]) for line in said if "of which" in line]
     assert len(done.made) == 2 and done.whole[1] > done.runs[1][-1]  # with what making them took
     assert 1 / np.ravel([done.rates["found"], done.rates["huge"]], "F") == pytest.approx(took, abs=0.0051)
-    for words, why in ("false", "failed with exit code 1"), ("true", "before it had memory"):
+    for words, why in ("false", "failed with exit code 1"), ("true", "2 MiB"):
         with pytest.raises(PartialDataError, match=why):
             engine.try_runs([words], None, 1, how)
     monkeypatch.setattr(engine, "TO_FREE", 1.0)  # giving its memory back is as long
