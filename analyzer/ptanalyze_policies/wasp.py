@@ -99,8 +99,7 @@ def _above(
     """bool[samples]: whether each sample is above both thresholds."""
     sample = (time / limits.interval).astype(np.int64)
     done, missed = (np.bincount(sample, of, samples)[:samples] for of in (accesses, walks))
-    above: np.ndarray = (done > limits.accesses * limits.interval) & (missed > limits.misses * done)
-    return above
+    return (done > limits.accesses * limits.interval) & (missed > limits.misses * done)
 
 
 def switches(above: np.ndarray, limits: Thresholds) -> list[int]:

@@ -289,8 +289,7 @@ class Shaped:
         piece = slice(self.at, min(self.at + n, self.end))
         self.made += piece.stop - piece.start
         self.at, self.wrote = piece.stop, self.writes[piece].copy()
-        pages: np.ndarray = self.pages[piece].copy()
-        return pages
+        return self.pages[piece].copy()
 
     @property
     def kernel(self) -> Fill:

@@ -94,8 +94,7 @@ class Classification:
 def shares(counts: np.ndarray, of_nothing: float = 0.0) -> np.ndarray:
     """float64, the shape of `counts`: shares of the sum over the last axis, `of_nothing` where that is 0."""
     total = counts.sum(axis=-1, keepdims=True)
-    divided: np.ndarray = np.divide(counts, total, out=np.full(counts.shape, of_nothing), where=total > 0)
-    return divided
+    return np.divide(counts, total, out=np.full(counts.shape, of_nothing), where=total > 0)
 
 
 def classify_pages(space: AddressSpace, by: str = "all") -> Classification:

@@ -67,8 +67,7 @@ class Footprint:
         bit = np.min(self.seconds[1:] / np.maximum(self.pages[1:], 1.0), initial=np.inf)
         left = self.seconds - part * min(self.price, MOST_TAKEN * bit) * self.pages
         least = (1 - MOST_TAKEN) * self.seconds[0]
-        lengths: np.ndarray = rising(np.maximum(left, least)) * (1 + 1e-9 * np.arange(len(left)))
-        return lengths
+        return rising(np.maximum(left, least)) * (1 + 1e-9 * np.arange(len(left)))
 
     def taken(self, lines: float) -> float:
         """Share of the time, until a cache of these lines is full, that sampling itself may have taken."""
@@ -164,13 +163,11 @@ def together(each: Sequence[Footprint]) -> Footprint | None:
 def mean_of(curve: np.ndarray) -> np.ndarray:
     """float64[L]: means over the rounds in which they are known."""
     known = ~np.isnan(curve)
-    mean: np.ndarray = np.where(known, curve, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    return mean
+    return np.where(known, curve, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
 
 
 def rising(curve: np.ndarray) -> np.ndarray:
-    highest: np.ndarray = np.maximum.accumulate(curve, axis=-1)
-    return highest
+    return np.maximum.accumulate(curve, axis=-1)
 
 
 def filled(seconds: np.ndarray, curve: np.ndarray, lines: float) -> tuple[float, float]:

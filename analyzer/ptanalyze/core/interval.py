@@ -145,5 +145,4 @@ def margins(left_out: np.ndarray) -> np.ndarray:
     groups = len(left_out)
     student = STUDENT[min(groups - 1, len(STUDENT)) - 1]
     spread = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
-    half: np.ndarray = student * np.sqrt((groups - 1) / groups * spread)
-    return half
+    return student * np.sqrt((groups - 1) / groups * spread)

@@ -78,8 +78,7 @@ class Heat:
     @cached_property
     def saturated(self) -> np.ndarray:
         """bool[P]: every sample found it used, so that its walks may be far more than estimated."""
-        every: np.ndarray = (self.seen.sum(axis=1) == self.samples.sum(axis=0)).all(axis=1)
-        return every
+        return (self.seen.sum(axis=1) == self.samples.sum(axis=0)).all(axis=1)
 
     @cached_property
     def _alike(self) -> tuple[np.ndarray, np.ndarray]:
@@ -314,15 +313,13 @@ def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bo
 def inaccessible(entries: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
     """bool: mapped by an x86 kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
     hints = PROTNONE | HUGE if level > 1 else PROTNONE
-    denied: NDArray[np.bool_] = (entries & PRESENT == NONE) & (entries & hints != NONE)
-    return denied
+    return (entries & PRESENT == NONE) & (entries & hints != NONE)
 
 
 def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the entry points somewhere, whether or not a walker may use it (pte_present, pmd_present)."""
     x86 = PRESENT | PROTNONE | (HUGE if level > 1 else NONE)
-    there: NDArray[np.bool_] = entries & {"x86": x86, "ept": EPT_ACCESS}.get(encoding, KVM_MAPPED) != NONE
-    return there
+    return entries & {"x86": x86, "ept": EPT_ACCESS}.get(encoding, KVM_MAPPED) != NONE
 
 
 def leaf(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:

@@ -420,10 +420,9 @@ class Joined(NamedTuple):
     def of(self, page: np.ndarray) -> np.ndarray:
         """uint32[n]: what is seen in place of these pages."""
         region, group = page >> np.uint32(9), (page & np.uint32(511)) >> np.uint32(self.shift)
-        seen: np.ndarray = np.where(
+        return np.where(
             self.groups[region, group], self.region[region] << np.uint32(9) | self.first[region] + group, page
         )
-        return seen
 
 
 class Fold(NamedTuple):

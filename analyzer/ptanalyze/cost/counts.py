@@ -117,8 +117,7 @@ class Counts:
         )
         more = was[..., DRAM:] > still[..., DRAM:]
         served = still + part * np.where(more, was - still, 0.0)
-        mixed: np.ndarray = steady.sum(axis=-1)[..., None] * served[..., None, :]
-        return mixed
+        return steady.sum(axis=-1)[..., None] * served[..., None, :]
 
 
 @dataclass(frozen=True)
@@ -259,7 +258,7 @@ def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray
     guest, host = every = events.sum(axis=(-2, -1), dtype=np.float64)
     both, away = every.sum(axis=0), (events[GUEST] * far).sum(axis=(-2, -1))
     first, copy = _entries(costs)
-    busy: np.ndarray = (
+    return (
         first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
         + copy * guest[:, PTE_FANOUT] / STORES
         + (costs.fault_ns + costs.entry.fill.first) * guest[:, FAULT]
@@ -276,7 +275,6 @@ def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray
         + costs.ipi_remote_ns * away[:, IPI]
         + _fixed_ns(events[GUEST], costs, made)
     )
-    return busy
 
 
 def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
@@ -302,10 +300,7 @@ def _fixed_ns(events: np.ndarray, costs: Costs, made: np.ndarray | None) -> np.n
         shot = np.minimum(shot, made[SHOOTDOWNS])
         each = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
         of_calls = each * made[MADE].sum(axis=-1) + costs.broadcast_ns * made[BROADCASTS].sum(axis=-1)
-    ns: np.ndarray = (
-        costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shot.sum(axis=-1) + of_calls
-    )
-    return ns
+    return costs.copies_ns * begun.sum(axis=(-2, -1)) + costs.ipi_first_ns * shot.sum(axis=-1) + of_calls
 
 
 def call_costs(

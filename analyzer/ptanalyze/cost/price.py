@@ -363,8 +363,7 @@ class Law:
             bits = np.einsum("sbnmd,tgnmd->gstb", reads.astype(np.float64), cycles)
             guest, not_host = bits[..., GUEST_BITS].sum(axis=-1)
             every.append((beside + guest, bits[HOST].sum(axis=-1) - not_host))
-        sides: np.ndarray = np.array(every)[self.part, :, self.share, self.state % len(cycles)].T
-        return sides
+        return np.array(every)[self.part, :, self.share, self.state % len(cycles)].T
 
     def walks(self, counts: Counts, home: bool = False) -> np.ndarray:
         """float64[corners]: walk cycles but for `hidden`, of a measured run as many times more as its own
@@ -374,8 +373,7 @@ class Law:
             read = [at_home(read_cycles(self.machine))]
         guest, host = self._sides(counts, np.stack([[one, one] for one in read]))
         hidden = self.hidden * float(counts.classes[self.number].sum())
-        walks: np.ndarray = np.maximum(self.grown[0] * guest + self.grown[1] * host - hidden, 0.0)
-        return walks
+        return np.maximum(self.grown[0] * guest + self.grown[1] * host - hidden, 0.0)
 
     def run(self, walks: np.ndarray, management: float) -> np.ndarray:
         """float64[corners]: cycles of all CPUs."""
@@ -383,8 +381,7 @@ class Law:
         queued = np.divide(
             self.shared * waited**2, self.outside + waited, out=np.zeros_like(waited), where=waited != 0
         )
-        cycles: np.ndarray = self.outside + waited + queued + (management - self.kernel) * self.factor
-        return cycles
+        return self.outside + waited + queued + (management - self.kernel) * self.factor
 
     def ratio(self, before: tuple[np.ndarray, float], after: tuple[np.ndarray, float]) -> np.ndarray:
         """float64[corners]: cycles of one run / of another, each of (walks, management).
@@ -442,8 +439,7 @@ class Law:
             data = data[..., DRAM:]
         further = np.einsum("tnm,snmd->st", self.latency - self.local[..., None], data)
         further = further / np.maximum(data.sum(axis=(1, 2, 3)), 1)[:, None] * (base.beyond[1] > 0)
-        cycles: np.ndarray = further[self.share, self.state] * base.classes[self.number].sum()
-        return cycles
+        return further[self.share, self.state] * base.classes[self.number].sum()
 
     def local_data(self, base: Counts, taken: np.ndarray) -> Interval | None:
         """Run time / run time with all data local; None where that is not known.

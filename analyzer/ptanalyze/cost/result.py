@@ -126,8 +126,7 @@ class Result:
         of walks whose entry comes from DRAM, of all where none does; None where data were not counted."""
         if self.data is None or not self.data.any():
             return None
-        counted: np.ndarray = self.data[..., DRAM] if self.data[..., DRAM].any() else self.data.sum(axis=-1)
-        return counted
+        return self.data[..., DRAM] if self.data[..., DRAM].any() else self.data.sum(axis=-1)
 
     @property
     def remote_data(self) -> float | None:

@@ -38,8 +38,7 @@ def window_rows(series: Series | None) -> list[dict[str, int | float | None]]:
 def _share(part: np.ndarray, whole: np.ndarray | int) -> np.ndarray:
     """float64[N]: part / whole, NaN where there is none."""
     there = np.broadcast_to(whole, part.shape) != 0
-    share: np.ndarray = np.divide(part, whole, out=np.full(part.shape, np.nan), where=there)
-    return share
+    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=there)
 
 
 def _leaf(s: Series, kind: int) -> np.ndarray:
@@ -47,8 +46,7 @@ def _leaf(s: Series, kind: int) -> np.ndarray:
 
 
 def _dram(s: Series, side: int) -> np.ndarray:
-    reads: np.ndarray = s.dram[:, side].sum(axis=(1, 2))
-    return reads
+    return s.dram[:, side].sum(axis=(1, 2))
 
 
 def _remote(s: Series, side: int) -> np.ndarray:
@@ -110,8 +108,7 @@ def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = 
 def farther_cycles(data: np.ndarray, machine: Machine, contended: bool = False) -> np.ndarray:
     """float64[N]: cycles beyond local data's, of int64[N, nodes, nodes] by [walker's node, data's]."""
     latency = machine.latency_cycles(contended)
-    farther: np.ndarray = np.einsum("krs,rs->k", data, latency - latency.diagonal()[:, None])
-    return farther
+    return np.einsum("krs,rs->k", data, latency - latency.diagonal()[:, None])
 
 
 def rated(series: Series, machine: Machine, costs: Costs, contended: bool = False) -> Series:

@@ -225,8 +225,7 @@ def policies() -> dict[str, Policy]:
 def ours(name: str) -> Policy:
     """The Policy of a name in POLICIES."""
     file, _, policy = POLICIES[name].partition(".")
-    found: Policy = getattr(import_module(f".{file}", __package__), policy)
-    return found
+    return getattr(import_module(f".{file}", __package__), policy)
 
 
 @cache

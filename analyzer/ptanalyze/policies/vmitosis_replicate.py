@@ -48,10 +48,7 @@ class Params(Strict):
 
 def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     """bool[tables]: ids whose hash with `seed` is below `share`."""
-    chosen: np.ndarray = (
-        hashed(np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(seed)) < share
-    )
-    return chosen
+    return hashed(np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(seed)) < share
 
 
 def start_guest(scenario: contract.Scenario, params: Params) -> State:

@@ -56,8 +56,7 @@ class AddressSpace:
     @property
     def program_tables(self) -> np.ndarray:
         """bool[guest_tables]: table pages of the program, not only of its tracer."""
-        program: np.ndarray = self.snapshot.guest.flags & EMULATOR == 0
-        return program
+        return self.snapshot.guest.flags & EMULATOR == 0
 
 
 def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
@@ -186,8 +185,7 @@ def _tlb_level(level: np.ndarray, first_frame: np.ndarray, tables: Tables, host_
     table = np.full(len(level), NO_TABLE)
     table[inside] = host_of[region[inside]]
     host_level = np.where(table == NO_TABLE, 1, tables.level[table])
-    smaller: np.ndarray = np.minimum(level, host_level).astype(np.uint8)
-    return smaller
+    return np.minimum(level, host_level).astype(np.uint8)
 
 
 def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

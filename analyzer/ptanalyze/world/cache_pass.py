@@ -207,8 +207,7 @@ def in_turns(cpu: np.ndarray, flushes: np.ndarray) -> np.ndarray:
     far = (np.arange(len(cpu)) - np.repeat(first, count) + 0.5) / np.repeat(count, count)
     when = np.empty(len(cpu))
     when[by_group] = far
-    order: np.ndarray = np.argsort(part + when, kind="stable")
-    return order
+    return np.argsort(part + when, kind="stable")
 
 
 def first_calls(

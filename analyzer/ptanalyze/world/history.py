@@ -312,8 +312,7 @@ class History:
 
     def owners(self, rows: np.ndarray) -> np.ndarray:
         """int16[n, 512]: node of the thread that mapped the VMA of each slot of `rows` at the start."""
-        nodes: np.ndarray = self.vma_owner[self.vmas[rows]]
-        return nodes
+        return self.vma_owner[self.vmas[rows]]
 
     def mapped(self) -> PteState:
         """A fresh kernels.replay.PteState: the state that mark_faults changes."""

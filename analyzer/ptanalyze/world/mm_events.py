@@ -238,8 +238,7 @@ def numbers(events: np.ndarray) -> np.ndarray:
 
 def emptying(events: np.ndarray) -> np.ndarray:
     """bool[C]: MADV_DONTNEED and MADV_DONTNEED_LOCKED, which free what they empty (Linux)."""
-    empties: np.ndarray = (events["kind"] == Event.MADVISE) & np.isin(events["c"], ADVICE_THAT_EMPTIES)
-    return empties
+    return (events["kind"] == Event.MADVISE) & np.isin(events["c"], ADVICE_THAT_EMPTIES)
 
 
 def merging(events: np.ndarray) -> np.ndarray:
@@ -321,14 +320,12 @@ def merged(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def beyond(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     """Where a mapping of `length` bytes ends, a whole number of pages, at most LAST."""
-    ends: np.ndarray = np.minimum(np.minimum(start, LAST) + page_up(length), LAST)
-    return ends
+    return np.minimum(np.minimum(start, LAST) + page_up(length), LAST)
 
 
 def page_up(length: np.ndarray) -> np.ndarray:
     """Bytes of whole pages, at most TOP."""
-    whole: np.ndarray = (np.minimum(length, TOP) + (PAGE - np.uint64(1))) & ~(PAGE - np.uint64(1))
-    return whole
+    return (np.minimum(length, TOP) + (PAGE - np.uint64(1))) & ~(PAGE - np.uint64(1))
 
 
 # The region of interest of a trace: which of its touches and events are replayed and priced.
@@ -471,8 +468,7 @@ def invalidations(events: np.ndarray) -> np.ndarray:
 def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
     region, rows = region_of_interest(events), effects(events)
     inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
-    chosen: np.ndarray = rows[inside & np.isin(rows["what"], which)]
-    return chosen
+    return rows[inside & np.isin(rows["what"], which)]
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
@@ -630,8 +626,7 @@ def parted(trace: Trace) -> np.ndarray:
     blocks = blocks[count == 1]
     met = changes(trace.events[: region_of_interest(trace.events).end], blocks.tolist())
     some = {k for _, k, what, pages, _ in met if what == ARRIVES or tears(what, pages)}
-    torn: np.ndarray = blocks[sorted(some)]
-    return torn
+    return blocks[sorted(some)]
 
 
 def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int, int]]:

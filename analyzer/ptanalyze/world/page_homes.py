@@ -79,8 +79,7 @@ class FirstTouches(NamedTuple):
 
     def nodes_of(self, position: np.ndarray) -> np.ndarray:
         """int16[n]: node of the touch at each position, NOWHERE for -1."""
-        node: np.ndarray = np.append(self.node, np.int16(NOWHERE))[position]
-        return node
+        return np.append(self.node, np.int16(NOWHERE))[position]
 
 
 def single_node(space: AddressSpace) -> bool:

@@ -222,8 +222,7 @@ def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray
     if asked == ALL_GROWS:
         return np.zeros(len(vmas), bool)
     if asked:
-        named: np.ndarray = own & _named(snapshot, size, asked)
-        return named
+        return own & _named(snapshot, size, asked)
     code = {
         name
         for name, prot in zip(names, vmas["prot"].tolist(), strict=True)
@@ -232,8 +231,7 @@ def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray
     fixed = np.array([name in code or name.startswith(KERNELS_OWN) for name in names], bool)
     order = np.argsort(np.where(fixed, 0, size), kind="stable")
     fixed[order] |= np.cumsum(np.where(fixed, 0, size)[order]) <= SMALL * mapped.sum()
-    grows_not: np.ndarray = own & fixed
-    return grows_not
+    return own & fixed
 
 
 def _named(snapshot: Snapshot, size: np.ndarray, asked: str) -> np.ndarray:

@@ -467,8 +467,7 @@ def _in_a_row(frame: np.ndarray, raw: np.ndarray, joins: int, encoding: str) -> 
     kept = (raw & np.uint64(ATTRIBUTES[encoding])).reshape(-1, 512 // joins, joins)
     frame = frame.reshape(kept.shape)
     row = (frame == frame[..., :1] + np.arange(joins)).all(axis=2) & (frame[..., 0] % joins == 0)
-    together: np.ndarray = (frame[..., 0] >= 0) & row & (kept == kept[..., :1]).all(axis=2)
-    return together
+    return (frame[..., 0] >= 0) & row & (kept == kept[..., :1]).all(axis=2)
 
 
 def _shootdowns(events: np.ndarray, pages: kernels.Pages) -> kernels.Shootdowns:

@@ -174,8 +174,7 @@ class TracedProgram:
     @property
     def hits(self) -> np.ndarray:
         """int64[3] as WalkStream.hits, of all CPUs."""
-        hits: np.ndarray = self.stream.hits.sum(axis=0)
-        return hits
+        return self.stream.hits.sum(axis=0)
 
     @cached_property
     def stream(self) -> WalkStream:

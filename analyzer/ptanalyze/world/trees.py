@@ -26,8 +26,7 @@ def with_frame(raw: np.ndarray, frame: np.ndarray, encoding: str) -> np.ndarray:
     address = np.asarray(frame, np.int64).astype(np.uint64) << np.uint64(12)
     if encoding == "x86":
         address = np.where(raw & bits.PRESENT == bits.NONE, ~address, address)
-    led: np.ndarray = (raw & ~bits.ADDRESS) | (address & bits.ADDRESS)
-    return led
+    return (raw & ~bits.ADDRESS) | (address & bits.ADDRESS)
 
 
 def with_huge_leaves(
@@ -54,15 +53,13 @@ def with_huge_leaves(
 def overlap(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     """bool[n]: some byte of the `length` from each base (uint64[n]) on is in `ranges` (uint64[k, 2])."""
     start, end = _first_that_ends_behind(bases, ranges)
-    meets: np.ndarray = (start < bases + np.uint64(length)) & (end > bases)
-    return meets
+    return (start < bases + np.uint64(length)) & (end > bases)
 
 
 def within(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     """bool[n]: all of the `length` from each base (uint64[n]) on is in one of `ranges` (uint64[k, 2])."""
     start, end = _first_that_ends_behind(bases, ranges)
-    inside: np.ndarray = (start <= bases) & (end >= bases + np.uint64(length))
-    return inside
+    return (start <= bases) & (end >= bases + np.uint64(length))
 
 
 def _first_that_ends_behind(bases: np.ndarray, ranges: np.ndarray) -> np.ndarray:
@@ -156,8 +153,7 @@ def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed:
 def anonymous_private(snapshot: Snapshot) -> np.ndarray:
     """bool[V]: VMAs of anonymous private memory."""
     named = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
-    private: np.ndarray = named & ~snapshot.vmas["shared"]
-    return private
+    return named & ~snapshot.vmas["shared"]
 
 
 def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
@@ -166,8 +162,7 @@ def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
     good = np.append(anonymous_private(snapshot) & ~vmas["emulator"], False)
     vma = vma_of(bases, vmas)
     end = np.append(vmas["end"], np.uint64(0))[vma]
-    inside: np.ndarray = good[vma] & (end >= bases + REGION_BYTES)
-    return inside
+    return good[vma] & (end >= bases + REGION_BYTES)
 
 
 def candidates(
@@ -193,8 +188,7 @@ def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -
     Regions that stay 4 KiB at one fragmentation do at every higher one.
     """
     z = (bases >> REGION) * np.uint64(2) + np.uint64(dimension)
-    whole: np.ndarray = hashed(z + np.uint64(seed * GOLDEN & (1 << 64) - 1)) >= fragmentation
-    return whole
+    return hashed(z + np.uint64(seed * GOLDEN & (1 << 64) - 1)) >= fragmentation
 
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -205,8 +199,7 @@ def hashed(z: np.ndarray) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     z = z ^ (z >> np.uint64(31))
-    unit: np.ndarray = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return unit
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _promoted(

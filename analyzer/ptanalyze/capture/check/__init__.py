@@ -149,8 +149,7 @@ def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
     """uint64[n]: first byte of each page id."""
     region = trace.regions[pages >> SLOT_BITS]
     slot = (pages & ((1 << SLOT_BITS) - 1)).astype(np.uint64)
-    first: np.ndarray = ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
-    return first
+    return ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
 
 
 __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Check", "check_capture", "exit_code"]

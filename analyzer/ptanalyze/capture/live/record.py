@@ -91,8 +91,7 @@ def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     touched = np.sort(trace.regions) << np.uint64(REGION_SHIFT)
     used = overlaps(vmas, touched, touched + np.uint64(1 << REGION_SHIFT))
     theirs = vmas[~mapped & (installed | ~used)]
-    ranges: list[list[int]] = np.stack(merged(theirs["start"], theirs["end"]), axis=1).tolist()
-    return ranges
+    return np.stack(merged(theirs["start"], theirs["end"]), axis=1).tolist()
 
 
 def overlaps(vmas: np.ndarray, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> NDArray[np.bool_]:
