@@ -161,7 +161,7 @@ def answer(once, vm_sample, place, drawn, monkeypatch):
 def test_json_is_one_object_with_schema_what_and_result(answer, name):
     whole = json.loads(answer(name, "json").out, parse_constant=pytest.fail)
     assert list(whole) == ["schema", "what", "result"]
-    assert whole["schema"] == SCHEMA == 2
+    assert whole["schema"] == SCHEMA == 3
     assert whole["what"] == OTHER_NAMES.get(name, name)
     assert whole["result"]
 

@@ -98,7 +98,7 @@ def test_json_has_no_number_that_json_has_not(capsys):
     terminal.print_json("x", value, {})
     shown = {"nan": None, "array": [1.5, None], "int": 3, "tuple": [True, None]}
     said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert said == {"schema": 2, "what": "x", "result": shown}
+    assert said == {"schema": 3, "what": "x", "result": shown}
     with pytest.raises(TypeError, match="object has no JSON form"):
         plain(object())
 

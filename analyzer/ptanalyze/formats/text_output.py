@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
-SCHEMA = 2
+SCHEMA = 3
 SURROGATE = re.compile("[\ud800-\udfff]")  # a byte of a name that is no UTF-8, which becomes \\xff
 
 
