@@ -178,7 +178,7 @@ def change(
         raise KeyboardInterrupt(f"; {state(left)}") from None
     yield f"made huge      {plural(made, 'block')}, {words(blocks.added)} more memory"
     yield from left_and_refused(blocks)
-    yield "lasts          until pages are given back, or copied after a fork (BGSAVE)"
+    yield "lasts          until pages are given back, or copied after a fork"
     yield undo
 
 

@@ -37,7 +37,7 @@ def huge_pages(
     scenario = known.scenario(how)
     if not scenario.traced:
         raise pt.UsageError(
-            f"{known.capture.directory}: no trace, and so no walks; record one, or see classify --by vma"
+            f"{known.capture.directory}: hugepages replays a trace; record one, or see classify --by vma"
         )
     plan = pt.policies.plan_for("thp")
     plan.check(scenario)
