@@ -216,8 +216,7 @@ def write_bits(path, samples, spread=0, within=lambda base, ms: 0.5):
             for (base, level), bits in tables.items():
                 window = ms * 10**6 + round(spread * within(base, ms))
                 records.append((base, level, 0, window, [bits >> 64 * k & (1 << 64) - 1 for k in range(8)]))
-            said = [ms * 10**6, 10**5, 10**5, 9, asked, number, 0, 0]
-            records.append((9, 0, 0, spread, said))
+            records.append((9, 0, 0, spread, [ms * 10**6, 10**5, 10**5, 9, asked, number, 0, 0]))
     path.write_bytes(header.tobytes() + np.array(records, RECORD_DTYPE).tobytes())
     return path
 

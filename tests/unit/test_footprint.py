@@ -192,6 +192,7 @@ def test_processes_together_add_up(tmp_path):
         (("level", 0), 4, "level"),
         (("base", 0), 4096, "base"),
         (("word", 1), (1,) * 8, "round"),
+        (("base", [1, 3]), 9, "tables read"),
         (("base", 0), HEAP + (1 << 21), "records"),
         (("window", 2), 1, "window"),
         (("window", 0), 10**15, "window"),

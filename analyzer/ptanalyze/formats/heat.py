@@ -52,7 +52,7 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     records = records[: ends[-1] + 1]
     whole, place = rounds_of(Path(path), said)
     spread = records["window"][ends].astype(np.int64)
-    picked, kind = by_turns(said, records["base"][ends].astype(np.int64), spread, whole, place)
+    picked, kind = by_turns(Path(path), said, records["base"][ends].astype(np.int64), spread, whole, place)
     heat = heat_of(Path(path), records, ends, spread, picked, kind)
     return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
 
@@ -75,7 +75,12 @@ def rounds_of(path: Path, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_turns(
-    said: np.ndarray, tables: np.ndarray, spread: np.ndarray, number: np.ndarray, place: np.ndarray
+    path: Path,
+    said: np.ndarray,
+    tables: np.ndarray,
+    spread: np.ndarray,
+    number: np.ndarray,
+    place: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int64[rounds] one reading of each finished round, int64[rounds] its kind of length).
 
@@ -85,6 +90,9 @@ def by_turns(
     """
     size = int(place.max()) + 1
     full = [k for k in range(size) if (said[:, TABLES] >= WHOLE * tables)[(place == k) & (number >= 0)].all()]
+    if not full:
+        why = f"expected {tables[-1]} at the end of each round; sample again for longer"
+        raise CaptureError(path, "tables read", said[-1, TABLES], why)
     asked = np.log(said[full, ASKED])
     even = np.linspace(asked[0], asked[-1], PAGE_LENGTHS)
     even = asked[np.unique(np.abs(asked[:, None] - even).argmin(axis=0))]
