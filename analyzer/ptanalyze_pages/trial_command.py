@@ -81,6 +81,7 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     help="With --pages: time for COMMAND to allocate its memory, 10s, 5m. Default: 10s; of a COMMAND that is "
     "run to its end, until it has what a first run had.",
 )
+@click.option("--user", metavar="NAME", help="Run COMMAND as this user. Default: you, also under sudo.")
 @click.option(
     "--for",
     "seconds",
@@ -126,6 +127,7 @@ def command(
     near: int,
     far: int,
     warm_up: float | None,
+    user: str | None,
     seconds: float | None,
     pairs: int,
     pages: bool,
@@ -155,8 +157,8 @@ def command(
     from . import trial
     from .far_tables import largest, try_live, two_nodes
 
-    if (pid is None) == (not words):
-        raise pt.UsageError("trial: give a command after --, or a process with -p PID")
+    if (pid is None) == (not words) or (user and not words):
+        raise pt.UsageError("trial: give a command after --, as --user needs, or a process with -p PID")
     if len(words) == 1 and "--" not in click.get_current_context().meta["typed"]:
         must_not_run(words[0])
     say = partial(pt.options.echo, err=True)
@@ -166,7 +168,7 @@ def command(
         asked = [*pt.replay_options.given(*every), *(["--", *words] if words else [])]
         with ExitStack() as stack:
             progress = stack.enter_context(pt.terminal.lines_of_progress(first=pt.terminal.STILL))
-            who = pt.live.as_typed()
+            who = pt.live.as_typed(user)
             how = trial.How(least / 100, memory, pause / 1000, *length, say, who, progress)
             running = pid
             if pid is None and figure is None:
