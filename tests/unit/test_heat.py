@@ -167,10 +167,10 @@ def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tm
     heat = read_heat(path)
     first = heat.address < 2 * HEAP
     of_each = np.array([heat.walks[first].sum(), heat.walks[~first].sum()])
-    assert np.allclose(heat.seconds, [0.01, 0.04]) and np.allclose(heat.handling, 0.06)
+    assert np.allclose(heat.seconds, [0.01, 0.04]) and np.allclose(heat.spread, 0.06)
     assert heat.sampled_seconds == pytest.approx(200 * 0.085)
     assert np.allclose(of_each, 512 * rate * heat.sampled_seconds, rtol=0.05)
-    same = replace(heat, handling=np.zeros(2)).walks
+    same = replace(heat, spread=np.zeros(2)).walks
     assert rate == 40 or same[first].sum() > 2 * same[~first].sum()
 
 

@@ -28,8 +28,8 @@ class Heat:
     level    uint8[P]       of the table whose entry maps it: 1 = 4 KiB
     seen     uint8 or uint16[P, BATCHES, L]  samples that found it used
     samples  int64[BATCHES, L]
-    seconds  float64[L]     mean length of the samples, the shortest first: all cleared, none read yet
-    handling float64[L]     mean seconds that clearing and reading took
+    seconds  float64[L]     mean of the samples' shortest windows, the shortest first
+    spread   float64[L]     mean seconds by which their longest windows are longer
     within   float32[P, L]  part of these within the page's window, which begins when its table is cleared and
                             ends when that is read: about 1 for what is cleared first and read last
     over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
@@ -45,15 +45,15 @@ class Heat:
     seen: np.ndarray
     samples: np.ndarray
     seconds: np.ndarray
-    handling: np.ndarray
+    spread: np.ndarray
     within: np.ndarray
     over: float = 0.0
     footprint: Footprint | None = None
 
     @property
     def sampled_seconds(self) -> float:
-        """From the first page cleared to the last page read: no page's windows are longer."""
-        return float(self.samples.sum(axis=0) @ (self.seconds + self.handling))
+        """Sum of the longest windows of the samples."""
+        return float(self.samples.sum(axis=0) @ (self.seconds + self.spread))
 
     @cached_property
     def walks(self) -> np.ndarray:
@@ -84,7 +84,7 @@ class Heat:
     def _alike(self) -> tuple[np.ndarray, np.ndarray]:
         """(uint64[P] of each page, float64[K, L] s: mean windows of pages that differ by less than ALIKE)."""
         new = np.append(True, (self.within[1:] != self.within[:-1]).any(axis=1))[: len(self.within)]
-        windows = self.seconds + self.within[new] * self.handling
+        windows = self.seconds + self.within[new] * self.spread
         steps = np.rint(np.log(windows) / ALIKE).astype(np.int64)
         _, kind, times = np.unique(steps, axis=0, return_inverse=True, return_counts=True)
         mean = np.zeros((len(times), len(self.seconds)))
@@ -97,7 +97,7 @@ class Heat:
         kinds = np.uint64(max(len(windows), 1))
         patterns, which = np.unique((seen @ place).astype(np.uint64) * kinds + kind, return_inverse=True)
         of_pattern = (patterns // kinds).astype(np.int64)[:, None] // place % (samples + 1)
-        time = float(samples @ (self.seconds + self.handling))
+        time = float(samples @ (self.seconds + self.spread))
         scale = self.over / self.sampled_seconds if self.over else 1.0
         walks = (rates(of_pattern, samples, windows[patterns % kinds]) * time * scale)[which]
         return np.diff(np.floor(np.cumsum(walks) + 0.5).astype(np.int64), prepend=0)

@@ -53,7 +53,7 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     whole, place = rounds_of(Path(path), said)
     spread = records["window"][ends].astype(np.int64)
     picked, kind = by_turns(Path(path), said, records["base"][ends].astype(np.int64), spread, whole, place)
-    heat = heat_of(Path(path), records, ends, spread, picked, kind)
+    heat = heat_of(Path(path), records, ends, picked, kind)
     return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
 
 
@@ -104,44 +104,43 @@ def by_turns(
     return readings[turn, nearest], np.unique(kind, return_inverse=True)[1]
 
 
-def heat_of(
-    path: Path, records: np.ndarray, ends: np.ndarray, spent: np.ndarray, picked: np.ndarray, kind: np.ndarray
-) -> Heat:
+def heat_of(path: Path, records: np.ndarray, ends: np.ndarray, picked: np.ndarray, kind: np.ndarray) -> Heat:
     """Heat of the readings that are picked, as of samples of their own.
 
-    ends   int64[n] records that end readings; spent: int64[n] ns that windows exceed their length by, at most
-    kind   int64[len(picked)] of length, of each
+    ends    int64[n] records that end readings
+    picked  int64[k] of them; kind: int64[k] of length, of each
     """
     said = records["word"][ends[picked]].astype(np.int64)
     batch = np.arange(len(picked)) * BATCHES // len(picked)
     samples = np.zeros((BATCHES, kind.max() + 1), np.int64)
     np.add.at(samples, (batch, kind), 1)
     seconds = np.bincount(kind, said[:, LENGTH]) / samples.sum(axis=0) / 1e9
-    handling = np.bincount(kind, spent[picked]) / samples.sum(axis=0) / 1e9
+    spread = records["window"][ends[picked]].astype(np.int64)
+    mean_spread = np.bincount(kind, spread) / samples.sum(axis=0) / 1e9
     which = np.full(len(ends), -1)
     which[picked] = np.arange(len(picked))
     of = which[np.searchsorted(ends, np.arange(len(records)))]
     used = np.flatnonzero((records["level"] != ENDS) & (of >= 0))
     sample = of[used]
     group = batch[sample] * samples.shape[1] + kind[sample]
-    spent, window = spent[picked][sample], records["window"][used].astype(np.int64)
-    window = np.where(window > 0, window, said[sample, LENGTH] + spent // 2)  # some are not known
-    times = beyond_length(path, window, said[sample], spent)
+    spread, window = spread[sample], records["window"][used].astype(np.int64)
+    window = np.where(window > 0, window, said[sample, LENGTH] + spread // 2)  # some are not known
+    times = beyond_length(path, window, said[sample], spread)
     address, level, seen, within = pages(records[used], group, samples, times)
-    return Heat(address, level, seen.reshape(-1, *samples.shape), samples, seconds, handling, within)
+    return Heat(address, level, seen.reshape(-1, *samples.shape), samples, seconds, mean_spread, within)
 
 
-def beyond_length(path: Path, window: np.ndarray, said: np.ndarray, spent: np.ndarray) -> np.ndarray:
+def beyond_length(path: Path, window: np.ndarray, said: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """float64[n, 2]: ns of records' windows beyond their samples' length, and the most that is of any.
 
     window  int64[n]; said: int64[n, 8], the words that end the samples. CaptureError for one that cannot be.
     """
     beyond = window - said[:, LENGTH]
-    wrong = (beyond < -ROUNDED) | (beyond > spent + ROUNDED)
+    wrong = (beyond < -ROUNDED) | (beyond > spread + ROUNDED)
     if wrong.any():
-        why = f"in a sample of {said[wrong][0][LENGTH]} ns and {spent[wrong][0]} ns to clear and read"
+        why = f"expected {said[wrong][0][LENGTH]} ns or up to {spread[wrong][0]} ns more"
         raise CaptureError(path, "window", int(window[wrong][0]), why)
-    return np.stack([np.clip(beyond, 0, spent), spent], axis=1).astype(float)
+    return np.stack([np.clip(beyond, 0, spread), spread], axis=1).astype(float)
 
 
 def footprint(
@@ -223,7 +222,7 @@ def pages(
     records: np.ndarray, group: np.ndarray, samples: np.ndarray, times: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(uint64[P] address, uint8[P] level, uint8 or uint16[P, groups]: records with the page's bit set,
-    float32[P, L]: the part of the time to clear and read within its window, in samples of each length).
+    float32[P, L]: the part of the spread within its window, in samples of each length).
 
     group  int64[records], below samples.size; `samples` int64: how many there are of each
     times  float64[records, 2] of beyond_length
@@ -263,11 +262,11 @@ def pages_of(
     table, slot = np.nonzero(counts.any(axis=2))
     level = tables["level"][table]
     address = tables["base"][table] + (slot.astype(np.uint64) << (np.uint64(3) + np.uint64(9) * level))
-    beyond, spent = np.zeros((2, len(tables), shape[1]))
+    beyond, spread = np.zeros((2, len(tables), shape[1]))
     np.add.at(beyond, (which, group % shape[1]), times[:, 0])
-    np.add.at(spent, (which, group % shape[1]), times[:, 1])
-    every = beyond.sum(axis=1, keepdims=True) / np.maximum(spent.sum(axis=1, keepdims=True), 1)
-    within = np.where(spent > 0, beyond / np.maximum(spent, 1), every).astype(np.float32)
+    np.add.at(spread, (which, group % shape[1]), times[:, 1])
+    every = beyond.sum(axis=1, keepdims=True) / np.maximum(spread.sum(axis=1, keepdims=True), 1)
+    within = np.where(spread > 0, beyond / np.maximum(spread, 1), every).astype(np.float32)
     return address, level.astype(np.uint8), counts[table, slot], within[table]
 
 
