@@ -51,8 +51,7 @@ def read_heat(path: str | PathLike[str]) -> Heat:
         )
     records = records[: ends[-1] + 1]
     whole, place = rounds_of(Path(path), said)
-    spread = records["window"][ends].astype(np.int64)
-    picked, kind = by_turns(Path(path), said, records["base"][ends].astype(np.int64), spread, whole, place)
+    picked, kind = by_turns(Path(path), records[ends], whole, place)
     heat = heat_of(Path(path), records, ends, picked, kind)
     return replace(heat, footprint=footprint(Path(path), records, ends, said, whole, place))
 
@@ -75,19 +74,16 @@ def rounds_of(path: Path, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_turns(
-    path: Path,
-    said: np.ndarray,
-    tables: np.ndarray,
-    spread: np.ndarray,
-    number: np.ndarray,
-    place: np.ndarray,
+    path: Path, ended: np.ndarray, number: np.ndarray, place: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(int64[rounds] one reading of each finished round, int64[rounds] its kind of length).
 
     Of those that read all tables, in turn one near each of PAGE_LENGTHS; kinds are of lengths as they were: a
     busy machine reads later than asked, and a mean of short and long windows tells of neither.
-    tables  int64[n] that there were; spread: int64[n] ns between the shortest window and the longest
+    ended  RECORD_DTYPE[n], the records that end readings
     """
+    said = ended["word"].astype(np.int64)
+    tables, spread = ended["base"].astype(np.int64), ended["window"].astype(np.int64)
     size = int(place.max()) + 1
     full = [k for k in range(size) if (said[:, TABLES] >= WHOLE * tables)[(place == k) & (number >= 0)].all()]
     if not full:
