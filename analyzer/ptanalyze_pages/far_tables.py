@@ -100,7 +100,7 @@ def largest(pid: int) -> int:
 def count_of(command: str) -> float:
     """The number that a shell command prints; UsageError for anything else, also when tried again: a file
     that is being written is empty for a moment."""
-    for wait_before in (0, 0.01, 0.1, 0.5):  # who writes it may be off the CPU as long
+    for wait_before in (0, *[0.01] * 6, 0.5):  # it may be empty often, or its writer off the CPU as long
         time.sleep(wait_before)
         done = subprocess.run(command, shell=True, capture_output=True, text=True, errors="replace")
         with suppress(ValueError, IndexError):

@@ -529,4 +529,4 @@ def test_a_figure_that_is_no_number_is_named(tmp_path, command):
     with pytest.raises(UsageError, match="--figure-of"):
         trial.count_of(command)
     assert trial.count_of("echo done 12.5") == 12.5
-    assert trial.count_of(f"cd {tmp_path}; echo >> read; test $(wc -l < read) = 4 && echo 5") == 5
+    assert trial.count_of(f"cd {tmp_path}; echo >> read; test $(wc -l < read) = 8 && echo 5") == 5
