@@ -159,10 +159,7 @@ def test_a_window_begins_when_its_table_was_cleared_in_samples_of_each_length(tm
             used |= {(area + page * PAGE, 1) for page in hit.tolist()}
         samples.append((ms, used))
     path = write_bits(
-        tmp_path / "heat.bits",
-        samples,
-        spread=60 * 10**6,
-        within=lambda base, ms: float(base == HEAP and ms in longer),
+        tmp_path / "heat.bits", samples, 60 * 10**6, lambda base, ms: float(base == HEAP and ms in longer)
     )
     heat = read_heat(path)
     first = heat.address < 2 * HEAP
