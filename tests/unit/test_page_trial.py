@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from captures import TRIAL
 from naive.law import cycles_by_hiding, cycles_by_pages
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.verdict import verdict
+from ptanalyze.analysis.verdict import PAGES, Workload, verdict
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.columns import MEASURED, UNFIT
 from ptanalyze.core.errors import CaptureError, UsageError
@@ -219,7 +220,7 @@ def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
     ],
 )
 def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
-    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}"):
+    with pytest.raises(UsageError, match=f"calibration .*{why}"):
         tried(read(1000, 0), read(huge, 0), **trial)[0]
         msgspec.structs.replace(TRIAL, **trial).must_fit(traced=True)
 
@@ -231,7 +232,7 @@ def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, own=None, 
     """[Result] of a program that reads each page of 2 MiB twice, on two nodes; its tables are on node 1."""
     vas = [HEAP + k * PAGE for k in range(512)]
     pages, vmas = [(va, k) for k, va in enumerate(vas)], [(HEAP, HEAP + 512 * PAGE, "")]
-    snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=vmas, facts={"cpu": "a CPU"})
+    snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=vmas, facts=FACTS)
     trace = build_trace([(0, vas * 2)], [(0, 0, Event.ROI_START, (), 0)])
     snapshot = replace(snapshot, trial=own)
     trace = replace(trace, facts={**trace.facts, "command": "/usr/bin/redis-server --port 1"})
@@ -239,6 +240,10 @@ def asked(trial, traced=True, policies=(("mitosis", {}),), host=None, own=None, 
     return replay_snapshot(snapshot, trace if traced else None, policies, Setup.of(**how | options))
 
 
+FACTS = {"cpu": "a CPU", "comm": "redis-server"}
+ELSEWHERE = [
+    msgspec.structs.replace(TRIAL, resident_bytes=2 << 20, **own) for own in ({"program": "x"}, {"cpu": "y"})
+]
 FITTING = msgspec.structs.replace(TRIAL, resident_bytes=2 << 20)
 
 
@@ -261,6 +266,20 @@ def test_the_trial_of_a_capture_is_taken_unasked_and_another_in_its_place():
     assert asked(other, policies=[("thp", {})], own=FITTING)[1].speedup == other.gain
 
 
+def test_without_a_trace_a_trial_tells_of_page_size_alone():
+    """Whatever it gained, and of placements nothing: only accessed bits tell of these."""
+    about = Workload(np.array([9, 0]), np.array([0, 9]), 2 << 20, allocator="glibc", started=False)
+    for gain in (Interval(1.1, 1.2, 1.3), Interval(0.98, 1.0, 1.01)):
+        trial = msgspec.structs.replace(FITTING, gain=gain)
+        linux, mitosis = asked(trial, traced=False)
+        found = verdict([linux, mitosis], replace(about, huge_pages="madvise"))
+        [pages] = [part for part in found.parts if part.kind == PAGES]
+        assert pages.measured == pages.gain == gain and mitosis.speedup is None
+        assert (found.kind == PAGES) is (found.action is not None) is (gain.low > 1)
+        own = asked(None, traced=False, own=trial)
+        assert verdict(own, about).parts == found.parts
+
+
 @pytest.mark.parametrize("huge_share", [0.3, 0.9])
 @pytest.mark.parametrize("traced", [True, False])
 def test_a_capture_whose_trial_tells_nothing_is_answered_without_it(huge_share, traced):
@@ -275,10 +294,11 @@ def test_a_capture_whose_trial_tells_nothing_is_answered_without_it(huge_share, 
 @pytest.mark.parametrize(
     ("trial", "options", "why"),
     [
-        (TRIAL, {}, r"1\.0 GiB were resident and the trace stands for 2\.0 MiB"),
-        (FITTING, {"traced": False}, "needs a trace"),
+        (TRIAL, {}, r"1\.0 GiB were resident and the capture stands for 2\.0 MiB"),
+        (TRIAL, {"traced": False}, r"1\.0 GiB were resident"),
+        *((other, {"traced": False}, "without a trace") for other in ELSEWHERE),
     ],
 )
 def test_a_trial_of_something_else_is_refused(trial, options, why):
-    with pytest.raises(UsageError, match=f"calibration redis-server: .*{why}"):
+    with pytest.raises(UsageError, match=f"calibration .*{why}"):
         asked(trial, **options)

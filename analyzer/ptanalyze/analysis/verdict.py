@@ -462,15 +462,21 @@ def _kind(result: Result, base: Result) -> str:
 
 
 def parts_of(base: Result, huge: Result | None) -> list[Part]:
-    """[Part], the largest first; [] without run times, or where a trace tells nothing of its data."""
+    """[Part], the largest first; without run times, or where a trace tells nothing of its data, what a trial
+    has measured."""
+    tried = base.finding(MEASURED) or (huge.finding(MEASURED) if huge else None)
+    gain = tried.numbers["gain"] if tried else None
+    measured = [Part(PAGES, gain, measured=gain)] if gain else []
     if base.local_tables is None or (base.local_data is None and base.cached_tables is None):
-        return []
+        return measured
     parts = [Part(TABLES, base.local_tables, base.remote_tables)] if len(base.classes) > 1 else []
     if base.local_data is not None and parts:
         parts.append(Part(DATA, base.local_data, base.remote_data))
     if huge is not None and huge.speedup is not None:
-        more, tried = huge.peak_bytes - base.peak_bytes, huge.finding(MEASURED)
-        parts.append(Part(PAGES, huge.speedup, bytes=more, measured=tried.numbers["gain"] if tried else None))
+        more = huge.peak_bytes - base.peak_bytes
+        parts.append(Part(PAGES, huge.speedup, bytes=more, measured=gain))
+    elif measured:
+        parts += measured
     elif base.cached_tables is not None and faster(base.cached_tables.middle):
         parts.append(Part(PAGES, base.cached_tables, least=True))
     return sorted(parts, key=lambda part: -part.gain.middle)
@@ -482,14 +488,15 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
     notes = [about.already] if about.already and more < NOTICED else []
     if base.local_tables is None or base.cached_tables is None or base.local_data is not None:
         return notes
-    if not notes and not faster(more):
+    open_ = not notes and base.finding(MEASURED) is None
+    if open_ and not faster(more):
         share = base.walk_share.high if base.walk_share else 1.0
         spared = share < 1
         most = 1 / (1 - share) if spared else 0.0
         code = "walks-spared" if spared else "walks-uncounted"
         way = message("way", "shared" if about.allocator == "file" else "running")
         notes.append(message("unknown", code, most=most, way=way))
-    elif not notes and more < NOTICED:
+    elif open_ and more < NOTICED:
         notes.append(message("unknown", "beyond", gain=base.cached_tables))
     if len(base.classes) > 1:  # else all data are local
         where = base.finding(DATA_NODES)

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+from msgspec.structs import asdict
 
-from ..core.columns import CAREFUL, UNFIT, Finding, Message, message, noted
+from ..core.columns import CAREFUL, MEASURED, UNFIT, Finding, Message, message, noted
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import at_own_share
 from ..core.options import WINDOWS, Keywords
@@ -69,7 +70,12 @@ def replay_scenario(
             return [replace(one, findings=(*one.findings, note)) for one in results]
     _must_fit(trial, captured)
     if not captured.traced:
-        return static_results([captured, *others], plans, setup, known, refused)
+        rows = static_results([captured, *others], plans, setup, known, refused)
+        if isinstance(trial, PageTrial):  # of page size; of placements it tells nothing
+            if not _here(trial, captured):
+                raise UnfitError(trial.program, str(message("trial", "untraced", **asdict(trial))))
+            rows[0] = replace(rows[0], findings=(*rows[0].findings, noted(MEASURED, **asdict(trial))))
+        return rows
     asked, huge = plans, plans[0]
     if isinstance(trial, PageTrial):  # of a guest: its host stays as it is
         huge = plan_for(HUGE, {} if captured.snapshot.native else {"layers": "gpt"})
@@ -91,8 +97,7 @@ def replay_scenario(
     if isinstance(trial, PageTrial):
         if id(huge) not in done:
             raise UnfitError(trial.program, (refused or {})[label(huge, plans)])
-        cpu, command = captured.snapshot.facts.get("cpu"), captured.trace.facts.get("command")
-        measured = Pages(trial, done[id(huge)], trial is own or trial.of(str(cpu), str(command)))
+        measured = Pages(trial, done[id(huge)], _here(trial, captured))
     every = [done[id(plan)] for plan in plans if id(plan) in done]
     rows = price(every, machine, setup.costs, Unknowns(states, measured), known)
     rows = rows[: len(rows) - len(plans) + len(asked)]
@@ -117,6 +122,13 @@ def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: boo
             runs, steady, steady.reads(caches=caches), mapped, setup.progress, data
         )
     return counted(runs, scenario, mapped, steady, steady_mapped, setup)
+
+
+def _here(trial: PageTrial, captured: Scenario) -> bool:
+    """Whether a trial is of the captured program, on the machine that it was captured on."""
+    facts, command = captured.snapshot.facts, captured.trace.facts.get("command")
+    own = trial is captured.snapshot.trial
+    return own or trial.of(str(facts.get("cpu")), str(command or facts.get("comm", "")))
 
 
 def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> None:

@@ -331,6 +331,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     LEAST_PAIRS: ClassVar = 3  # of measurements that show a range
     UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
     NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
+    COMM: ClassVar = 15  # bytes that the kernel keeps of a program's name
     FILLED: ClassVar = 0.9  # of a block, from which on it is made huge (--least)
 
     @property
@@ -339,13 +340,15 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return (self.huge_share_huge - self.huge_share_found) / max(1 - self.huge_share_found, LEAST)
 
     def of(self, cpu: str, command: str) -> bool:
-        """Whether it is of a program of that name, on a machine with that CPU."""
+        """Whether it is of a program of that name, which the kernel cuts, on a machine with that CPU."""
         words = command.split()
-        return self.cpu == cpu and bool(words) and self.program == words[0].rpartition("/")[2]
+        name = words[0].rpartition("/")[2] if words else ""
+        return self.cpu == cpu and name in (self.program, self.program[: self.COMM])
 
     def must_fit(self, traced: bool, mapped: float | None = None, saved: float | None = None) -> None:
         """UsageError where the trial tells nothing of placements: by itself, of a program with `mapped`
-        bytes, without a trace, or where huge pages save that part of the walk cycles."""
+        bytes, or where huge pages save that part of the walk cycles. Without a trace it tells of page size
+        alone, if it is of this program."""
         size, took = self.resident_bytes, 1 - 1 / self.gain.middle
         wrong = {
             "gain": self.gain.middle < self.LEAST_GAIN,
@@ -354,11 +357,10 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             "found": self.huge_share_found > self.LEAST_HUGE,
             "fragmented": self.share < self.LEAST_HUGE,
             "size": mapped is not None and not size / self.UNLIKE_SIZE <= mapped <= size * self.UNLIKE_SIZE,
-            "untraced": not traced,
             "left": saved is not None and saved < 1 - self.MOST_LEFT,
             "more": saved is not None and saved < took,
         }
-        code = next((code for code, is_so in wrong.items() if is_so), None)
+        code = next((code for code, is_so in wrong.items() if is_so and (traced or code == "size")), None)
         if code is not None:
             numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
             about = {"gain": self.gain, "found": self.huge_share_found, "pairs": self.pairs}
