@@ -78,9 +78,10 @@ def answers() -> type[DataFrame]:
             return DataFrame.copy, (self.copy(deep=False),)
 
         def __repr__(self) -> str:
-            about = f"machine {', '.join(self['machine'].unique())}; {len(self.columns)} columns: .columns"
-            bounds = ("bound", CACHED) if self["speedup"].isna().all() else ()
-            said = [one["text"] for one in self.attrs.get("findings", ()) if one["code"] in bounds]
+            models = ", ".join(self["machine"].unique())
+            about = f"machine {models} (machine= asks about another); {len(self.columns)} columns: .columns"
+            told = {"one-node", *(("bound", CACHED) if self["speedup"].isna().all() else ())}
+            said = [one["text"] for one in self.attrs.get("findings", ()) if one["code"] in told]
             return "\n".join([shown(self).to_string(), about, *said, *refusals(self)])
 
     return Answers
