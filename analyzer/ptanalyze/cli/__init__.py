@@ -171,13 +171,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return complain("interrupted", 130)
 
 
+HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())  # a help as an error, since click 8.2
+
+
 def _ran(arguments: Sequence[str] | None) -> int:
     try:
         return exit_code_of(partial(_answered, sys.argv[1:] if arguments is None else [*arguments]))
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        message = printable(error.format_message() + way_out(error.format_message()))
+        message = error.format_message()
+        if not isinstance(error, HELP):
+            message = printable(message + way_out(message))
         error.format_message = lambda: message  # type: ignore[method-assign]
         error.show()
         return 2
