@@ -18,8 +18,8 @@ FLOOR = {
 }
 # of house.measures(): lowered in each commit that makes room, never raised
 LIMITS = {
-    "core package: files": 119,
-    "core package: lines": 30_340,
+    "core package: files": 118,
+    "core package: lines": 30_120,
     "satellites: lines": 16_800,
     "satellites: lines of the largest": 3_400,
     "satellites: names of the core": 65,
@@ -28,8 +28,8 @@ LIMITS = {
     "tests: lines": 37_950,
     "whatif: calls into another file": 1_305,
     "whatif: files executed": 54,
-    "whatif: functions executed": 920,
-    "walk: lines reached by import": 6_700,
+    "whatif: functions executed": 870,
+    "walk: lines reached by import": 6_660,
 }
 
 
