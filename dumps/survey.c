@@ -100,8 +100,10 @@ static void survey(struct bpf *bpf, const struct kernel *kernel, const struct to
 
 	snprintf(path, sizeof(path), "/proc/%d/pagemap", living_thread(pid));
 	pagemap = open(path, O_RDONLY | O_CLOEXEC);
+	if (pagemap < 0 && (errno == EACCES || errno == EPERM) && !have_capability(CAP_DAC_READ_SEARCH))
+		fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_DAC_READ_SEARCH, as do all of other users; run as root", pid);
 	if (pagemap < 0)
-		return; /* ended, or not ours to see */
+		return; /* ended, or kept from us by a security module or a container */
 	if (count_process(bpf, kernel, topology, pagemap))
 		print_counts(bpf->count, pid, bpf_try_locate(bpf, pagemap)->pgtables_bytes);
 	close(pagemap);

@@ -174,3 +174,14 @@ def test_survey_prints_a_table_and_json(holder, tmp_path, capsys):
     assert [one["pid"] for one in json.loads(capsys.readouterr().out)["result"]] == [holder]
     assert run(["survey", "--top", "3"]) == 0
     assert "--top" in capsys.readouterr().out
+
+
+@needs_root
+def test_a_survey_that_may_not_see_every_process_is_none():
+    """Those of other users were left out, and a file of metrics looked healthy."""
+    drop = ["capsh", "--drop=cap_dac_read_search,cap_dac_override", "--", "-c"]
+    with subprocess.Popen(["sleep", "60"], user="nobody") as other:
+        survey = f"exec {sys.executable} -m ptanalyze survey --json"
+        ran = subprocess.run([*drop, survey], capture_output=True, text=True, check=False)
+        other.kill()
+    assert (ran.returncode, ran.stdout) == (2, "") and "CAP_DAC_READ_SEARCH" in ran.stderr
