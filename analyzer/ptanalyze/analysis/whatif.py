@@ -217,7 +217,11 @@ def replay(
         try:
             must_fit(scenario.trace, scenario.machine.tlb, np.array([2]))
         except RefusedError:
-            say(f"not known in this answer: {message('unknown', UNTOLD, way=message('way', 'stripped'))}")
+            unknown = message("unknown", UNTOLD, way=message("way", "stripped"))
+            if setup.machine.nodes == 1:
+                why = f"on one node page size is the only question, and not known is {unknown}"
+                raise UsageError(f"--stands-for: {why}; -m NAME asks about several nodes") from None
+            say(f"not known in this answer: {unknown}")
     every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
     notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
     refused = {name: why for name, why in refused.items() if name not in more}
