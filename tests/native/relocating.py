@@ -13,6 +13,7 @@ TESTED = REPOSITORY / "dumps/build/ptrelocate-tested"
 DEATHS = range(1, 10)  # POINT()s of dumps/chain.c
 AREA = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ")
 KEPT = ("VmFlags:", "Locked:", "AnonHugePages:")
+STARTING = f"{2**64 - 1 - (1 << 8) - (1 << 18):x}"  # signals that a thread blocks until it runs, in glibc
 OURS = "/SYSV00000000 (deleted)"  # a tool that is killed leaves 12 KiB
 
 
@@ -30,6 +31,7 @@ class Target:
     def __init__(self, process):
         self.process, self.pid = process, process.pid
         self.words = self.said()
+        assert wait_for(lambda: all(blocked != STARTING for *_, blocked in threads(self.pid)))
 
     def said(self):
         return dict(word.split("=") for word in self.process.stdout.readline().split() if "=" in word)
