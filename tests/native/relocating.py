@@ -31,7 +31,6 @@ class Target:
     def __init__(self, process):
         self.process, self.pid = process, process.pid
         self.words = self.said()
-        assert wait_for(lambda: all(blocked != STARTING for *_, blocked in threads(self.pid)))
 
     def said(self):
         return dict(word.split("=") for word in self.process.stdout.readline().split() if "=" in word)
@@ -111,6 +110,12 @@ def relocate(pid, *options, die_at=0, gap=0, refusals=0):
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def as_before(pid, before):
+def running(pid):
+    """Its areas and threads, when all of these run."""
+    assert wait_for(lambda: all(blocked != STARTING for *_, blocked in threads(pid)))
+    return areas(pid), threads(pid)
+
+
+def as_before(pid, was):
     """Whether its areas and threads are, soon: what the tool began ends without it."""
-    return wait_for(lambda: (areas(pid), threads(pid)) == before, 10)
+    return wait_for(lambda: (areas(pid), threads(pid)) == was, 10)

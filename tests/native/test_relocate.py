@@ -17,7 +17,7 @@ import pytest
 from command_line import is_one_line
 from native import relocating
 from native.dumping import state, wait_for
-from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, target, threads
+from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, running, target, threads
 from needs import needs_root
 from ptanalyze.capture.live.process import hold
 from ptanalyze.cli import run
@@ -64,7 +64,7 @@ def moved(pid, *options, **how):
 
 @pytest.mark.parametrize("pause", [0, 50000])
 def test_no_write_is_lost_and_every_area_is_as_before(writer, pause):
-    before, added = (areas(writer.pid), threads(writer.pid)), writer.counts()
+    before, added = running(writer.pid), writer.counts()
     for _ in range(5):
         plan, tally = moved(writer.pid, "--max-pause", pause)
         assert tally["bytes"] == sum(end - start for start, end, _, left in plan["ranges"] if left is None)
@@ -101,7 +101,7 @@ def test_tables_are_new_pages_and_data_stay(writer):
 
 @pytest.mark.parametrize("step", DEATHS)
 def test_killed_at_any_step_it_leaves_all_as_it_was(writer, step):
-    before, left = (areas(writer.pid), threads(writer.pid)), leaves(writer.pid)
+    before, left = running(writer.pid), leaves(writer.pid)
     done, _ = relocate(writer.pid, "--yes", die_at=step, gap=2000)
     assert done.returncode == -signal.SIGKILL
     assert as_before(writer.pid, before) and leaves(writer.pid) - left <= 12 << 10
@@ -149,7 +149,7 @@ def test_a_frozen_process_goes_on_once_thawed(program, freeze, killed):
     """Its thread is set to a chain that it begins long after the tool, or two of them, have ended."""
     with target(program, "write", 8, 2) as one:
         one.counts()
-        before = areas(one.pid), threads(one.pid)
+        before = running(one.pid)
         freeze(one.pid, True)
         for _ in range(killed):
             relocate(one.pid, "--yes", die_at=5)
@@ -178,7 +178,7 @@ def test_killed_at_any_step_no_segment_stays(program, step):
 
 
 def test_a_way_back_that_fails_is_tried_again(writer):
-    before = areas(writer.pid), threads(writer.pid)
+    before = running(writer.pid)
     _, tally = moved(writer.pid, "--max-pause", 0, refusals=2)
     assert tally["retries"] >= 2 and as_before(writer.pid, before)
     writer.counts()
@@ -274,7 +274,7 @@ def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
     left = {"locked": "locked", "mergeable": "KSM", "sealed": "sealed", "shared": "shared"}
     left |= {"file": "file", "huge": "huge pages", "onfault": "locked", "hugetlb": "hugetlb"}
     with target(program, "areas") as one:
-        before = areas(one.pid), threads(one.pid)
+        before = running(one.pid)
         can_seal = any(" sl" in " ".join(lines) for lines in before[0].values())
         plan, tally = moved(one.pid)
         for name, address in one.words.items():
