@@ -33,7 +33,6 @@ TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a
 LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
-PARTLY = 0.01  # of its memory huge as found
 STATES = ("found", "contiguous", "huge", "split", "again")
 Ratio = tuple[float, float, float]  # low, middle, high
 
@@ -142,7 +141,8 @@ class Measured:
     def answer(self) -> Ratio | None:
         """The gain over small pages in turns, with no drift of the load in it; where some pages were huge as
         found, over that."""
-        return self.gain if self.share.get("found", 0.0) > PARTLY else self.huge_over_split or self.gain
+        partly = self.share.get("found", 0.0) > pt.law.PageTrial.PARTLY
+        return self.gain if partly else self.huge_over_split or self.gain
 
     @property
     def huge_over_split(self) -> Ratio | None:

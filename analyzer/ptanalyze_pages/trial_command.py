@@ -240,12 +240,12 @@ def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str
 def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
     words of the trial, but for its length."""
-    from .trial import BUSY, PARTLY, over, paired
+    from .trial import BUSY, over, paired
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
-    found = partly if share > PARTLY else "small pages as found"
+    found = partly if share > pt.law.PageTrial.PARTLY else "small pages as found"
     whole = paired(done.whole[::2], done.whole[1::2]) if done.whole else None
     late = f"{found}, CPU time, that of making pages huge included"
     found += f", {done.figure}" * bool(whole)

@@ -331,6 +331,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     LEAST_PAIRS: ClassVar = 3  # of measurements that show a range
     UNLIKE_SIZE: ClassVar = 2.0  # programs that are larger or smaller by that are others
     NOISE: ClassVar = 0.03  # of the ratio of two runs (ADR 40)
+    PARTLY: ClassVar = 0.01  # of the memory huge as found
     COMM: ClassVar = 15  # bytes that the kernel keeps of a program's name
     FILLED: ClassVar = 0.9  # of a block, from which on it is made huge (--least)
 
@@ -338,6 +339,12 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def share(self) -> float:
         """Part of the memory in small pages that became huge."""
         return (self.huge_share_huge - self.huge_share_found) / max(1 - self.huge_share_found, LEAST)
+
+    @property
+    def answer(self) -> Interval:
+        """The gain over small pages in turns, with no drift of the load in it; where some pages were huge as
+        found, over that."""
+        return self.gain if self.huge_share_found > self.PARTLY else self.huge_over_split or self.gain
 
     def of(self, cpu: str, command: str) -> bool:
         """Whether it is of a program of that name, which the kernel cuts, on a machine with that CPU."""
