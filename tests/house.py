@@ -24,6 +24,8 @@ import contextlib, io, json, sys, threading
 from pathlib import Path
 import ptanalyze
 from ptanalyze.__main__ import main
+from ptanalyze.world import history
+history.WORTH_COMPILING = 0  # else Python takes steps until somebody has compiled what does
 home = str(Path(ptanalyze.__file__).parent)
 sys.argv = ["ptanalyze", "whatif", "lookup", "-p", "hydra"]
 files, functions, moves = set(), set(), 0

@@ -33,7 +33,8 @@ def huge_pages(
     are those of a further run of the region, warm, or of the run as traced (Setup.cold). Arguments as of
     `replay`. UsageError without a trace; RefusedError where `thp` is refused.
     """
-    how, known = pt.analysis.setup_of(setup, options), pt.analysis.open_replay_capture(capture)
+    known = pt.analysis.open_replay_capture(capture)
+    how = pt.analysis.setup_of(setup, options, known.capture)
     scenario = known.scenario(how)
     if not scenario.traced:
         raise pt.UsageError(

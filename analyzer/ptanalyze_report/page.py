@@ -45,7 +45,7 @@ def report(
     named = cast("Sequence[pt.formats.CaptureLike]", captures if several else [captures])
     opened = [pt.load(capture) for capture in named]
     asked = pt.analysis.Question(memory=memory, horizon=horizon, policies=policies)
-    how = pt.analysis.setup_of(setup, options)
+    how = pt.analysis.setup_of(setup, options, next(iter(opened), None))
     directories = ", ".join(repr(str(capture.directory)) for capture in opened)
     text = html(studies(opened, how, asked), f"ptanalyze.report([{directories}])", how.progress)
     if output is not None:

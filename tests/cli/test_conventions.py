@@ -17,7 +17,7 @@ import pytest
 import ptanalyze as ptanalyze_package
 from command_line import EVERY, LEAVES
 from house import PACKAGE
-from ptanalyze import load, synth
+from ptanalyze import load, synth, whatif
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.cli import COMMANDS, OF_OUTPUT, entries, run
 from ptanalyze.cli import ptanalyze as program
@@ -438,8 +438,10 @@ def test_a_capture_of_this_host_is_asked_about_this_host_which_is_said(pt, monke
         assert "this host" in ran.out and "this host, unmeasured; " in ran.err and "--measure" in ran.err
     assert machines_in(asked("whatif", own, "-p", "mitosis", "-m", DEFAULT_MACHINE)) == {DEFAULT_MACHINE}
     assert machines_in(asked("whatif", "lookup", "-p", "mitosis")) == {DEFAULT_MACHINE}
+    assert {*whatif(own, "mitosis")["machine"]} == {"this host"} != {*whatif("lookup", "mitosis")["machine"]}
     write_machine(tmp_path / "host.toml", msgspec.structs.replace(model, name="measured"))
     assert machines_in(asked("whatif", own, "-p", "mitosis")) == {"measured"}
+    assert {*whatif(own, "mitosis")["machine"]} == {"measured"}
 
 
 def machines_in(ran):

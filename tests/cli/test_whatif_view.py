@@ -135,6 +135,7 @@ def test_costs_without_gain_never_pay_back(results):
     ):  # fmt: skip
         assert earned(earning(results[1], once, (speedup,) * 3)) == words
     assert earned(results[0]) == "-" and earned(earning(results[1], 0.1, (0.9, 1.1, 1.25))) == "250 ms-never"
+    assert earned(earning(results[1], 0, (0.9, 1.1, 1.25))) == "at once-never"
 
 
 def test_a_range_of_time_has_the_unit_of_its_end():

@@ -65,7 +65,8 @@ def advise(
     policies those to rank, as of `replay`; none: all that the capture allows
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
-    how, opened = setup_of(setup, options), open_replay_capture(capture)
+    opened = open_replay_capture(capture)
+    how = setup_of(setup, options, opened.capture)
     scenario, others = opened.scenario(how), opened.others(how)
     share = isinstance(memory, str) and memory.strip().endswith("%")  # else mapped memory is not needed
     mapped = sum(one.extent[0] for one in (scenario, *others)) if share else 0

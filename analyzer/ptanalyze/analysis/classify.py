@@ -62,7 +62,8 @@ def classify(
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
     known = load(capture)
-    classes, walked = classified(known, weight, by, setups.setup_of(setup, options))
+    how = setups.setup_of(setup, options, known if weight == "walks" else None)  # else no machine is asked
+    classes, walked = classified(known, weight, by, how)
     return classes_frame([classes], known.source | where(walked))
 
 
@@ -176,7 +177,7 @@ def fragmentation(
     """
     known = load(capture)
     settings = after if isinstance(after, Mapping) else {} if after else None
-    measured, reshaped = fragmented(known, by, settings, setups.setup_of(setup, options))
+    measured, reshaped = fragmented(known, by, settings, setups.setup_of(setup, options, known))
     table = fragmentation_frame(measured, known.source)
     table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
     return table

@@ -94,8 +94,6 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
 
 # Answers without a trace about a machine with another number of nodes than the captured one has.
 
-HOST_MODEL = "machines --from-host host.toml --measure"
-
 
 def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
     """Finding: the machine has another number of nodes; none where both have as many.

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import entry_points
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, Self, TypeAlias, Unpack, cast
 
 from ..core.columns import BY_HEAT, CAREFUL, EACH_ONCE, TOGETHER, Finding, message, noted
-from ..core.errors import UsageError, policy_of, written
+from ..core.errors import DEFAULT_MACHINE, UsageError, bundled, policy_of, program, written
 from ..core.machine import Costs, Machine, load_costs, load_machine, moves_from, sharing
 from ..core.options import Keywords, Options, manual
 from ..core.process import usable_cpus
@@ -132,10 +134,31 @@ class Setup(ScenarioOptions):
 Setup.__doc__ = f"{cleandoc(str(Setup.__doc__))}\n{manual()}"
 
 
-def setup_of(setup: Setup | None, options: Keywords) -> Setup:
-    """`setup`, or a Setup of keyword arguments; TypeError for both at once, UsageError for what is no
-    Setup."""
+HOST_FILE = Path("host.toml")  # that `machines --from-host host.toml` writes, as answers advise
+HOST_MODEL = f"machines --from-host {HOST_FILE} --measure"
+HOSTS = "ptanalyze.hosts"  # entry points: write_machine_file and captured_host of ptanalyze_host
+
+
+def own_machine(capture: Capture) -> tuple[str | Machine, str]:
+    """(HOST_FILE, or the Machine of a capture of this host, else the default, as always of a bundled sample;
+    what is said of it)."""
+    if capture.directory.parent == bundled("samples"):
+        return DEFAULT_MACHINE, ""
+    if HOST_FILE.is_file():
+        return str(HOST_FILE), f"{HOST_FILE} of this directory"
+    for point in entry_points(group=HOSTS, name="captured"):
+        if (machine := point.load()(capture)) is not None:
+            how = f"`{program()} {HOST_MODEL}` measures all"
+            return machine, f"{machine.name}, {machine.description}; {how}"
+    return DEFAULT_MACHINE, ""
+
+
+def setup_of(setup: Setup | None, options: Keywords, capture: Capture | None) -> Setup:
+    """`setup`, or a Setup of keyword arguments, on own_machine of a Capture if none is named; TypeError for
+    both at once, UsageError for what is no Setup."""
     if setup is None:
+        if capture is not None and options.get("machine") is None:
+            options = {**options, "machine": own_machine(capture)[0]}
         return Setup.of(**options)
     if not isinstance(setup, Setup):
         raise UsageError(f"setup = {written(setup)}: not a ptanalyze.Setup; give policies as policies=...")

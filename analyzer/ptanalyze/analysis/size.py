@@ -119,7 +119,8 @@ def size_curve(
 
     UsageError without either, for a Setup that stands for a larger run already, and for factors out of range.
     """
-    curve, why = _curve(setups.open_replay_capture(capture), policies, setups.setup_of(setup, options), times)
+    known = setups.open_replay_capture(capture)
+    curve, why = _curve(known, policies, setups.setup_of(setup, options, known.capture), times)
     if why is not None:
         raise why
     return curve

@@ -13,7 +13,7 @@ from ..core.errors import UsageError, is_whole
 from ..core.machine import at_latency_ratio
 from ..core.options import Keywords
 from ..cost.result import Result
-from ..formats.capture import CaptureLike
+from ..formats.capture import Capture, CaptureLike, load
 from ..policies import Policy, members, parameters, speaks_to
 from .frames import sweep_frame
 from .replay import with_refusals
@@ -49,12 +49,13 @@ def sweep(
     """
     refused = dict[str, str]()
     axes = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
-    points = swept(capture, policies, axes, setup_of(setup, options), refused)
+    known = load(capture)
+    points = swept(known, policies, axes, setup_of(setup, options, known), refused)
     return sweep_frame(points, list(axes), refused)
 
 
 def swept(
-    capture: CaptureLike,
+    capture: Capture,
     policies: Policies,
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,

@@ -23,7 +23,7 @@ from ..cost.law import Calibration, PageTrial, UnfitError
 from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, price
 from ..cost.result import Result
 from ..cost.throughput import spent
-from ..formats.capture import CaptureLike, load
+from ..formats.capture import Capture, CaptureLike, load
 from ..kernels.jit import say
 from ..policies import Plan, Policy, plan_for
 from ..policies.registry import own_code
@@ -207,7 +207,8 @@ def replay(
               (those of Setup): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     judged    with the Verdict: what mainline Linux offers beside the policies is replayed, too
     """
-    setup, known = setup_of(setup, options), open_replay_capture(capture)
+    known = open_replay_capture(capture)
+    setup = setup_of(setup, options, known.capture)
     scenario, others, refused = known.scenario(setup), known.others(setup), dict[str, str]()
     asked = asked_or_usual(policies, known.snapshot)
     plans = chosen(asked, scenario, setup)
@@ -320,13 +321,13 @@ def timeline(
     so far, data also as a share of those mapped in the end. Arguments as in `replay`; 20 windows unless the
     setup has another number; of the run as traced (Setup.cold). vMitosis, Figure 6.
     """
-    return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
-
-
-def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -> Replayed:
-    """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
-    known.trace  # noqa: B018 - UsageError without a trace
+    return replayed_over_time(known, policies, setup_of(setup, options, known)).timeline
+
+
+def replayed_over_time(capture: Capture, policies: Policies, setup: Setup) -> Replayed:
+    """The Replayed behind `timeline`; UsageError without a trace."""
+    capture.trace  # noqa: B018 - UsageError without a trace
     windows = setup.windows or WINDOWS
     cold = replace(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
-    return replay(known, policies, cold)
+    return replay(capture, policies, cold)

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-HOSTS = "ptanalyze.hosts"  # entry points: write_machine_file and captured_host of ptanalyze_host
-
-
 @click.command("machines")
 @click.argument("name", required=False, shell_complete=machines)
 @click.option(
@@ -49,6 +46,8 @@ def command(name: str | None, host_file: str | None, measure: bool, output: Outp
     if host_file:
         if name:
             raise click.UsageError("give either a NAME or --from-host FILE.toml")
+        from ..analysis.setup import HOSTS
+
         (writer,) = entry_points(group=HOSTS, name="host")
         for line in writer.load()(host_file, measure):
             echo(line)

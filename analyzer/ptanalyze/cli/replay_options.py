@@ -17,7 +17,6 @@ from ..core import errors
 from ..core.options import OF_SOME, OPTIONS
 from . import OF_OUTPUT
 from . import options as offered
-from .machines import HOSTS
 from .options import C, Offer, duration, echo, open_or_default
 
 if TYPE_CHECKING:
@@ -159,37 +158,18 @@ def question(memory: str | None, horizon: float, names: Sequence[str]) -> Questi
     return {"memory": memory, "horizon": horizon, "policies": configured(names)}
 
 
-HOST_FILE = Path("host.toml")  # that `machines --from-host host.toml` writes, as answers advise
-
-
 def machine_for(capture: Capture, asked: str | None) -> str | Machine:
-    """The machine that was asked for, else HOST_FILE, or of a capture of this host its own Machine, which are
-    said before the answer, or the default; of a bundled sample, which is of another host, always that."""
+    """The machine that was asked for, else own_machine, which is said before the answer."""
     if asked is not None:
         return asked
-    if capture.directory.parent == errors.bundled("samples"):
-        return errors.DEFAULT_MACHINE
+    from ..analysis.setup import own_machine
+
     machine, said = own_machine(capture)
     if said:
         given = click.get_current_context().params
         for_programs = bool(given.get("form") or given.get("as_json"))
         echo(f"Machine model: {said}; -m NAME asks about another", err=for_programs)
     return machine
-
-
-def own_machine(capture: Capture) -> tuple[str | Machine, str]:
-    """(HOST_FILE, or the Machine of a capture of this host, else the default; what is said of it)."""
-    if HOST_FILE.is_file():
-        return str(HOST_FILE), f"{HOST_FILE} of this directory"
-    from importlib.metadata import entry_points
-
-    from ..analysis.counting import HOST_MODEL
-
-    for point in entry_points(group=HOSTS, name="captured"):
-        if (machine := point.load()(capture)) is not None:
-            how = f"`{errors.program()} {HOST_MODEL}` measures all"
-            return machine, f"{machine.name}, {machine.description}; {how}"
-    return errors.DEFAULT_MACHINE, ""
 
 
 def capture_of(directory: str | None) -> Capture:
@@ -298,12 +278,15 @@ def machine_needed(capture: Capture) -> list[str]:
     has not, or without CPUs; [] where it has, or no machine has."""
     if not (capture.has_trace and capture.has_snapshot):
         return []
+    of_cpu, cpus = capture.snapshot.topology.node_of_cpu(), {*capture.trace.chunks["cpu"].tolist()}
+    node = max((int(of_cpu[cpu]) for cpu in cpus if 0 <= cpu < len(of_cpu)), default=0)
+    if node == 0:
+        return []
+    from ..analysis.setup import own_machine
     from ..core.machine import Machine, load_machine
     from ..world.thread_placement import with_node
 
-    of_cpu, cpus = capture.snapshot.topology.node_of_cpu(), {*capture.trace.chunks["cpu"].tolist()}
-    node = max((int(of_cpu[cpu]) for cpu in cpus if 0 <= cpu < len(of_cpu)), default=0)
-    taken, _ = own_machine(capture) if node > 0 else (errors.DEFAULT_MACHINE, "")
+    taken, _ = own_machine(capture)
     taken = taken if isinstance(taken, Machine) else load_machine(taken)
     larger = None if node in taken.cpu_nodes else with_node(node)
     return ["-m", larger.name] if larger else []
@@ -316,7 +299,7 @@ def following(
 
     base    the baseline's Result; ranked: after advise
     """
-    from ..analysis.counting import HOST_MODEL
+    from ..analysis.setup import HOST_FILE, HOST_MODEL
     from ..analysis.verdict import one_node, process_of
     from ..capture.live import keeps_page_size, page_trial, still_runs
     from ..core.columns import ELSEWHERE, message

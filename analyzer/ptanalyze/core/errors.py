@@ -228,7 +228,7 @@ TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3))
 def show_duration(seconds: float, most: float | None = None) -> str:
     """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h; a range, 0.35-2.5 s, 35 ms-3 h, 35 ms-never."""
     if not seconds:
-        return "at once"
+        return "at once-never" if most == inf else "at once"
     end = seconds if most is None or most == inf else most
     unit, size = next((one for one in TIMES if end >= one[1]), TIMES[-1])
     if most is None:

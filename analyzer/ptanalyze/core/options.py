@@ -44,7 +44,7 @@ class Options:
         f"{DEFAULT_MACHINE}, as always for bundled samples.",
         offers="machines",
         typed=None,
-        python="Or a Machine; in Python neither host.toml nor the host's own",
+        python=f"Or a Machine; a Setup made without one takes {DEFAULT_MACHINE}",
     )
     threads_on: str = option(
         "auto",
