@@ -20,7 +20,7 @@ TABLE_BYTES = 4096
 # docs/howto/size.md.
 BY_SIZE, BY_SEARCH = 0.15, 0.2
 EVERY_NODE = "every node once"  # placement where there is no trace
-HELD_FACTS = ("bloat_bytes", "unused_bytes_peak")
+HELD = ("bloat_bytes", "unused_bytes_peak")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Result:
     @cached_property
     def held_bytes(self) -> int:
         """Memory besides page tables that the policy reserves and leaves unused."""
-        return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
+        return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD))
 
     def of_larger(self, times: float, asked: float, doubts: Sequence[Finding] = ()) -> Self:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
@@ -178,7 +178,7 @@ class Result:
             return self
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
-        held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD_FACTS)}
+        held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD)}
         grown: dict[str, Any] = {"pages": {kind: round(n * times) for kind, n in self.pages.items()}}
         for name in ("speedup", "local_tables", "local_data"):
             ratio = getattr(self, name)

@@ -17,7 +17,7 @@ from ..core.errors import show_duration, size_in_words
 from ..core.interval import faster, interval
 from ..core.trace import threads_placed
 from ..cost.counts import AS_TRACED
-from ..cost.result import COLUMNS, EVERY_NODE, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
+from ..cost.result import COLUMNS, EVERY_NODE, HELD, LOCALITY, MEMORY, READS, TIME, UPDATES, Result, owned
 from ..cost.throughput import WINDOW_COLUMNS, window_rows
 from ..policies import RESEARCH, availability, members
 from ..policies.contract import Availability
@@ -236,11 +236,13 @@ def everything(results: Sequence[Result]) -> Iterator[dict[str, Cell]]:
         if one.group and title and any(abs(value or 0) >= least for value in values):
             texts = [quantity(value, one.form) for value in values]
             blocks[one.group].append({"": f"  {title}", **dict(zip(names, texts, strict=True))})
+    as_counted = "Of the policies" + (", in the captured memory" if results[0].stands_for else "")
     for fact in dict.fromkeys(fact for result in results for fact in result.facts):
         values = [result.facts.get(fact) for result in results]
-        if all(value is None or isinstance(value, int | float) for value in values):
+        above = fact.endswith(HELD)  # "held unused"
+        if not above and all(value is None or isinstance(value, int | float) for value in values):
             texts = [quantity(value) for value in values]
-            own = blocks.setdefault("Of the policies", [])
+            own = blocks.setdefault(as_counted, [])
             own.append({"": f"  {fact.replace('_', ' ')}", **dict(zip(names, texts, strict=True))})
     for heading, lines in blocks.items():
         if lines:
