@@ -22,7 +22,7 @@ from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memo
 from .replay import must_allow
 from .setup import Policies, Setup, numbered, open_replay_capture, policies_of, setup_of
 from .verdict import WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
-from .whatif import chosen, replay_scenario
+from .whatif import chosen, must_tell, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -89,6 +89,8 @@ def advise_scenario(
     """
     asked = policies_of(policies)
     compared = asked or candidates(scenario)
+    if scenario.traced and not asked:
+        must_tell(scenario)
     while True:
         refused = dict[str, str]()
         try:

@@ -215,15 +215,8 @@ def replay(
     mainline = (HUGE,) if scenario.snapshot.native else (HUGE, RESET)
     more = {*mainline} - {plan.name for plan in plans} if judged and scenario.traced else set()
     besides = [plan_for(name) for name in mainline if name in more]
-    if besides and scenario.growth.factor > 1:
-        try:
-            must_fit(scenario.trace, scenario.machine.tlb, np.array([2]))
-        except RefusedError:
-            unknown = message("unknown", UNTOLD, way=message("way", "stripped"))
-            if setup.machine.nodes == 1:
-                why = f"on one node page size is the only question, and not known is {unknown}"
-                raise UsageError(f"--stands-for: {why}; -m NAME asks about several nodes") from None
-            say(f"not known in this answer: {unknown}")
+    if besides:
+        must_tell(scenario)
     every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
     notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
     refused = {name: why for name, why in refused.items() if name not in more}
@@ -232,6 +225,20 @@ def replay(
     compared = [result for result in every if result.policy in more]
     said = verdict(results, workload(scenario, others), compared, notes=notes) if judged else None
     return Replayed(results, setup.machine, refused, scenario.fits_caches, said)
+
+
+def must_tell(scenario: Scenario) -> None:
+    """Say that the trace of a smaller run does not tell what huge pages do, which is all that there is to
+    ask on one node: UsageError."""
+    try:
+        if scenario.growth.factor > 1:
+            must_fit(scenario.trace, scenario.machine.tlb, np.array([2]))
+    except RefusedError:
+        unknown = message("unknown", UNTOLD, way=message("way", "stripped"))
+        if scenario.machine.nodes == 1:
+            why = f"on one node page size is the only question, and not known is {unknown}"
+            raise UsageError(f"--stands-for: {why}; -m NAME asks about several nodes") from None
+        say(f"not known in this answer: {unknown}")
 
 
 def _unknown(
