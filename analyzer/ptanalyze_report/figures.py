@@ -266,7 +266,7 @@ def everything(study: Study) -> Grid:
     policies = frame["policy"].tolist()
     marked = {policies.index(study.best["policy"]): "advised"} if study.timed else {}
     marked[policies.index(study.baseline)] = "baseline"
-    caption = f"Every policy that the capture allows, fastest first; compared with {study.baseline}"
+    caption = f"Policies that the capture allows, fastest first; compared with {study.baseline}"
     return grid("policies", caption, columns, frame, interactive=True, marked=marked)
 
 

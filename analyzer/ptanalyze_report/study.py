@@ -52,16 +52,18 @@ class Study:
     @cached_property
     def frame(self) -> DataFrame:
         """The advice's table and label, the policy with parameters if its name is not enough; ratio, the
-        speed-up over the baseline or, without run times, of walk cycles; remote, the share of DRAM reads."""
+        speed-up over the baseline or, without run times, of walk cycles; remote, the share of DRAM reads. On
+        one node without policies that change nothing there."""
         frame = self.advised.frame
-        base = frame[frame["policy"] == frame["baseline"]].iloc[0]
-        timed = frame["speedup"].notna().any()
-        cycles = (base["walk_cycles"] / frame["walk_cycles"]).where(frame["walk_cycles"] > 0, 1.0)
-        return frame.assign(
+        own = frame["policy"] == frame["baseline"]
+        walks = frame["walk_cycles"]
+        cycles = (walks[own].iloc[0] / walks).where(walks > 0, 1.0)
+        frame = frame.assign(
             label=pt.style.policy_labels(frame),
-            ratio=frame["speedup"] if timed else cycles,
+            ratio=frame["speedup"] if frame["speedup"].notna().any() else cycles,
             remote=(frame["remote_dram_reads"] / frame["dram_reads"]).fillna(0.0),
         )
+        return frame[own | (frame["ratio"] != 1) | (len(self.advised.base.classes) > 1)]
 
     @property
     def first(self) -> list[str]:

@@ -216,7 +216,8 @@ def test_several_processes_are_said_to_count_together(tmp_path):
     assert not any("processes" in one.text for one in cautions(heap))
 
 
-def test_what_a_workload_is_ends_where_nothing_tells_why(tmp_path):
+def test_what_a_workload_is_ends_where_nothing_tells_why_and_one_node_shows_no_placements(tmp_path):
     alone = ptanalyze.synth(tmp_path / "c", "4M", trace=False, nodes=1, threads=1)
     asked = ptanalyze.Setup.of(machine=small_machine(1), costs="server-2020")
-    assert "Workload: Thin. " in ReportPage(html(studies([alone], asked), "report")).text()
+    page = ReportPage(html(studies([alone], asked), "report"))
+    assert "Workload: Thin. " in page.text() and len(page.table("policies")) == 3, "heading, thp, linux"
