@@ -198,7 +198,11 @@ def read_dump(
             entries[rows[at : at + CHUNK]] = converted
             notes["inverted"] += inverted
     base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
-    tree = tree_of(reorder(entries, order, spill), base, frame[order], parent, level[order], encoding)
+    with tempfile.TemporaryFile(dir=spill) as file:
+        ordered = pt.formats.map_new(file, np.uint64, (len(order), 512))
+    for at in range(0, len(order), CHUNK):
+        ordered[at : at + CHUNK] = entries[order[at : at + CHUNK]]
+    tree = tree_of(ordered, base, frame[order], parent, level[order], encoding)
     return tree, topology, pid, {**notes, **repaired}
 
 
@@ -306,11 +310,3 @@ def to_entries(
                 entries,
             )
     return np.where(empty, 0, entries | np.where(huge, pt.snapshot.HUGE, 0)), inverted
-
-
-def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:
-    with tempfile.TemporaryFile(dir=spill) as file:
-        sorted_entries = pt.formats.map_new(file, np.uint64, (len(order), 512))
-    for at in range(0, len(order), CHUNK):
-        sorted_entries[at : at + CHUNK] = entries[order[at : at + CHUNK]]
-    return sorted_entries

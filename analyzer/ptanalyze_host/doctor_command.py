@@ -31,6 +31,9 @@ NEEDS = dict.fromkeys(("record -p", "dump process", "survey"), LIVE) | {  # part
     "record": ("trace", *LIVE),
     "record --no-dump": ("trace",),
     "dump vm": (*LIVE, "kvm"),
+    "trial --pages": ("rights", "thp"),
+    "hugepages": ("rights", "thp"),
+    "relocate": (*LIVE, "nodes"),
 }
 
 
@@ -68,14 +71,13 @@ def command(as_json: bool, required: str | None) -> int:
     asked = [name.strip() for name in required.split(",")] if required is not None else []
     for name in asked:
         if name not in parts:
-            known = [*parts]
-            meant = pt.errors.meant(name, known)
-            raise pt.UsageError(f"--require {name}: no such part; {meant}known: {', '.join(known)}")
+            meant = pt.errors.meant(name, [*parts])
+            raise pt.UsageError(f"--require {name}: no such part; {meant}known: {', '.join(parts)}")
     if as_json:
         host = os.uname()
         about: dict[str, Any] = {"host": host.nodename, "kernel": host.release, "version": pt.__version__}
-        usable = [name for name, needs in NEEDS.items() if all(parts[one].there for one in needs)]
-        about["summary"] = {"commands": usable, "missing": [one.id for one in parts.values() if one.missing]}
+        missing = [one.id for one in parts.values() if one.missing]
+        about["summary"] = {"commands": usable(parts), "missing": missing}
         pt.terminal.print_json("doctor", [part._asdict() for part in parts.values()], {}, **about)
     else:
         pt.terminal.print_view(view([*parts.values()]))
@@ -105,19 +107,25 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
     yield pt.columns.Section(lines=lines)
 
 
+def usable(parts: dict[str, Capability]) -> list[str]:
+    """Commands all of whose parts are there."""
+    no_pages = {"thp"} if pt.live.keeps_page_size(os.getpid()) else set()
+    able = {name for name, part in parts.items() if part.there} - no_pages
+    return [name for name, needs in NEEDS.items() if able.issuperset(needs)]
+
+
 def can(parts: dict[str, Capability]) -> list[str]:
-    """What to do with what is there, in a sentence, and the line to type."""
-    record = f"  {pt.errors.as_root()} record -- ./app"
-    if all(parts[name].there for name in NEEDS["record"]):
-        return ["You can record programs with page tables:", record]
-    if parts["trace"].there and parts["dump"].missing == "sudo":
-        return ["As root you can record programs with page tables:", record]
-    if parts["trace"].there:
-        return [
-            "You can record traces without page tables:",
-            f"  {pt.errors.program()} record --no-dump -- ./app",
-        ]
-    return ["You can analyse captures and the bundled samples:", f"  {pt.errors.program()} whatif -p hydra"]
+    """What to do with what is there, in a sentence, and the line to type; on one node page size is first."""
+    here, root, own = usable(parts), f"  {pt.errors.as_root()} ", f"  {pt.errors.program()} "
+    size = "On one node page size is the question; a running process answers it in 30 s:"
+    alone = "trial --pages" in here and not parts["nodes"].there
+    pages = [size, f"{root}trial --pages -p NAME"] if alone else []
+    if not parts["trace"].there:
+        return [*pages, "You can analyse captures and the bundled samples:", f"{own}whatif -p hydra"]
+    if "record" in here or parts["dump"].missing == "sudo":
+        who = "You" if "record" in here else "As root you"
+        return [*pages, f"{who} can record programs with page tables:", f"{root}record -- ./app"]
+    return [*pages, "You can record traces without page tables:", f"{own}record --no-dump -- ./app"]
 
 
 class Capability(NamedTuple):
@@ -228,7 +236,7 @@ def kvm() -> Capability:
 
 
 def huge_pages() -> Capability:
-    part, gives = ("thp", "huge pages"), "2 MiB pages: what the policy thp estimates"
+    part, gives = ("thp", "huge pages"), "`trial --pages`, `hugepages`: 2 MiB pages of running processes"
     state = pt.live.huge_pages()
     if state is None:
         return Capability(*part, False, "none", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")

@@ -98,7 +98,9 @@ def command(
     if prometheus is not None:
         nodes, least = survey.host_nodes(), 0 if whom else LEAST
         text = prometheus_text(found, nodes, time.time(), top or MOST_GROUPS, by == "cgroup", least)
-        write_prometheus(prometheus, text)
+        with pt.formats.atomic_write(prometheus, given=True) as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), 0o644)  # node_exporter, another user, reads it: it holds no addresses
         if sys.stderr.isatty():  # cron mails what it says
             pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
         if output.form == "table" and output.table_file is None:
@@ -306,10 +308,3 @@ def prometheus_text(
                 inside = ",".join(f"{key}={quoted(pt.errors.printable(text))}" for key, text in named.items())
                 lines.append(f"{PREFIX}{metric}{{{inside}}} {gauge:.15g}")
     return "\n".join(lines) + "\n"
-
-
-def write_prometheus(path: str, text: str) -> None:
-    """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
-    with pt.formats.atomic_write(path, given=True) as file:
-        file.write(text.encode())
-        os.fchmod(file.fileno(), 0o644)

@@ -26,7 +26,6 @@ from ptanalyze.formats.measured import write_machine
 from ptanalyze.formats.text_output import SCHEMA, csv_text, plain
 from ptanalyze.show import plots
 from ptanalyze.show.whatif import aligned
-from ptanalyze_host.survey_command import write_prometheus
 from ptanalyze_pages import trial_command as trial
 from ptanalyze_pages.far_tables import Trial, Window
 from ptanalyze_report import page
@@ -296,7 +295,7 @@ OUTPUTS = {
     "report.html": lambda pt, path: page.write(path, "x"),
     "machine.toml": lambda pt, path: write_machine(path, load_machine("hydra-haswell")),
     "law.toml": lambda pt, path: pt("calibrate", "--local", "local.csv", "-o", path),
-    "pages.prom": lambda pt, path: write_prometheus(path, "x"),
+    "pages.prom": lambda pt, path: pt("survey", "--prometheus", path),
     **dict.fromkeys(("t.toml", "t.near.csv", "t.far.csv"), lambda pt, path: trial.write("t.toml", TRIED)),
 }
 SHARED = {"pages.prom"}  # which node_exporter reads
