@@ -1,5 +1,4 @@
-"""The running host: survey of its processes, samples of the pages they use, relocation of their
-tables."""
+"""The running host: survey of its processes, samples of their pages, relocation of their tables."""
 
 COMMANDS = {
     "Capture": {
@@ -8,6 +7,6 @@ COMMANDS = {
     },
     "Inspect": {
         "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
-        "relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to a process's threads."),
     },
+    "Change a process": {"relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to its threads.")},
 }

@@ -1,6 +1,8 @@
 """Page sizes, of a capture and of a running process: which mapping gains, and what is gained."""
 
 COMMANDS = {
-    "Ask": {"hugepages": ("ptanalyze_pages.hugepages_command", "Rank mappings by gain from huge pages.")},
-    "Model": {"trial": ("ptanalyze_pages.trial_command", "Measure a program with other tables or pages.")},
+    "Change a process": {
+        "trial": ("ptanalyze_pages.trial_command", "Measure what huge pages give a process."),
+        "hugepages": ("ptanalyze_pages.hugepages_command", "Make pages of a process huge, the best first."),
+    },
 }

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import ptanalyze as ptanalyze_package
-from command_line import EVERY, LEAVES
+from command_line import EVERY, LEAVES, is_one_line
 from house import PACKAGE
 from ptanalyze import load, synth, whatif
 from ptanalyze.analysis.setup import Setup
@@ -209,10 +209,11 @@ def test_commands_are_listed_in_four_groups_that_fit_80_columns(pt, monkeypatch)
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_command_explains_itself_in_sentences(name):
+def test_a_command_explains_itself_in_sentences_and_wrong_usage_in_a_line(pt, name):
     summary, (first, *_) = EVERY[name].short_help, cleandoc(EVERY[name].help).split("\n\n")
     assert first[0].isupper() and first[-1] in ".:"
     assert summary and summary[0].isupper() and summary.endswith(".") and len(summary) <= LONGEST
+    assert is_one_line(pt(*name.split(), "--no-such-option"), 2)
 
 
 @pytest.mark.parametrize("name", LEAVES)

@@ -13,7 +13,7 @@ from captures import HARM
 from ptanalyze.cli import exit_code_of, run
 
 CODES = (0, 1, 2, 3)
-BEGINNINGS = ("ptanalyze: ", "Usage: ", "Try ", "Error: ")  # of lines on standard error: ours and click's
+BEGINNING = "ptanalyze: "  # of the last line on standard error
 
 
 class Call(NamedTuple):
@@ -71,7 +71,7 @@ def judged(call, code, printed, said):
         return f"control characters from {name}", said[:200]
     if "Warning" in said or "Traceback" in said:
         return f"a warning from {name}", said[:300]
-    if code and said and not said.rstrip().split("\n")[-1].startswith(BEGINNINGS):
+    if code and said and not said.rstrip().split("\n")[-1].startswith(BEGINNING):
         return f"an error of several lines from {name}", said[:300]
     return "", ""
 

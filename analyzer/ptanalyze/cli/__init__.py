@@ -46,7 +46,8 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "machines": Entry(".machines", "List machine models, or show one."),
     },
 }
-FIRST = ("doctor", "survey", "record", "dump", "check", "whatif", "advise", "report")  # in the help, so
+# in the help, so
+FIRST = ("doctor", "survey", "trial", "record", "dump", "check", "whatif", "advise", "report")
 SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
 OF_OUTPUT = ("form", "table_file", "plot", "plot_kind")  # parameters of cli.options.output_options
@@ -179,24 +180,24 @@ def _ran(arguments: Sequence[str] | None) -> int:
         return exit_code_of(partial(_answered, sys.argv[1:] if arguments is None else [*arguments]))
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        message = error.format_message()
-        if not isinstance(error, HELP):
-            message = printable(message + way_out(message))
-        error.format_message = lambda: message  # type: ignore[method-assign]
-        error.show()
+    except HELP as asked:
+        asked.show()
         return 2
+    except click.ClickException as error:
+        return complain(in_a_line(error), 2)
     except (click.Abort, KeyboardInterrupt) as stop:
         return complain("interrupted" + "".join(map(str, stop.args)), 130)
 
 
-def way_out(said: str) -> str:
-    """What a word may have been meant as that click did not expect."""
+def in_a_line(error: click.ClickException) -> str:
+    """What click did not expect, what may have been meant, and the help that says more."""
     from .options import as_policy
 
+    said, context = " ".join(error.format_message().split()).rstrip("."), getattr(error, "ctx", None)
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
-    policy = as_policy(extra[1]) if extra else ""
-    return f"; {policy}" if policy else ""
+    help_of = f"`{context.command_path} --help` shows what there is" if context else ""
+    way = (as_policy(extra[1]) if extra else "") or help_of
+    return f"{said}; {way}" if way else said
 
 
 def _answered(arguments: list[str]) -> int | None:

@@ -74,19 +74,13 @@ def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
         served = [(sets, ways) for of, sets, ways in reach if of == size]
         if not any(array.sets % sets == 0 and array.ways >= ways for sets, ways in served):
             shape = f"{array.entries} entries, {array.ways} ways"
+            multiples = (f"a multiple of {sets} sets of " if sets > 1 else "" for sets, _ in served)
+            words = (f"{each}{ways} ways or more" for each, (_, ways) in zip(multiples, served, strict=True))
             raise RefusedError(
                 f"tlb.{NAMES[size]} = {shape}: the trace was stripped of touches that hit in TLBs with "
-                f"{_in_words(served)}, not in this one; record with --strip off, or name another machine or "
+                f"{' or '.join(words)}, not in this one; record with --strip off, or name another machine or "
                 "a smaller run"
             )
-
-
-def _in_words(served: list[tuple[int, int]]) -> str:
-    words = [
-        f"{ways} ways or more" if sets == 1 else f"a multiple of {sets} sets of {ways} ways or more"
-        for sets, ways in served
-    ]
-    return " or ".join(words)
 
 
 FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
