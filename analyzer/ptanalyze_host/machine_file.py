@@ -481,7 +481,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             yield f"page walks are left out of the file: {odd}"
     if added:
         machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20, measure_cached(machine))
-        yield f"page walks: {in_words(added)}"
+        yield f"page walks: {in_words(added)}, at load {os.getloadavg()[0]:.1f} (ours included)"
     pt.measured.write_machine(path, machine)
     size, sources = pt.errors.plural(machine.nodes, "node"), machine.sources
     yield f"{path}: {size} of {machine.cpus_per_node} CPUs at {machine.ghz:g} GHz; use it with -m {path}"

@@ -180,12 +180,10 @@ def view(
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
         steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
-    elif found and nodes == 1:
-        said = "One node: nothing can be remote; page size is the only question."
-        steps = tried(found)
     elif found:
+        one_node = "One node: nothing can be remote; page size is the only question."
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
-        steps = tried(found)
+        said, steps = one_node if nodes == 1 else said, tried(found)
     yield pt.columns.Section(lines=[said, *lines, ""])
     grouped_here = any(one.cgroup not in ("", "/") for one in found)
     sums = [{"cgroup": short(one.cgroup) or "-", "processes": len(one.pids), **sizes(one)} for one in groups]

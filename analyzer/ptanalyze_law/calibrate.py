@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 import ptanalyze as pt
 
 from . import assumed
-from .calibration_file import check_pair
 from .closed_forms import exposed_share, most_sharing, sharing, waited_cycles, waiting_of
+from .run_time import check_pair
 
 # Counters that contradict each other: refused where they are unusable, else flagged by name.
 

@@ -123,8 +123,7 @@ def command(
     """
     import msgspec
 
-    from .calibration_file import read_calibration
-    from .run_time import calibrate, predictions, predictions_frame
+    from .run_time import calibrate, predictions, predictions_frame, read_calibration
 
     if (calibration_file is None) == (not any([*run.values(), output_file])):
         raise pt.UsageError(

@@ -16,11 +16,15 @@ import ptanalyze as pt
 from ptanalyze_host import sysfs
 from ptanalyze_host.dump import alive, descendants
 from ptanalyze_host.relocate import counted, leaf_tables, plan, relocate
-from ptanalyze_host.walk_cost import counted_here, start
-from ptanalyze_law.perf_stat import read_perf_stat
+from ptanalyze_law.perf_stat import DURATION, PENDING, read_perf_stat
 
 NODES = sysfs.SYSTEM / "node"
 WHOLE = 99.0  # percent of the time that a counter counted, below which it was shared
+GROUPS = (PENDING, DURATION)  # Intel since Skylake, and before; AMD counts walks, but no cycles of them
+NOT_COUNTED = (
+    "walk cycles are not counted here: perf opens neither {} nor {} (a VM without a virtual PMU, or AMD, "
+    "which counts no cycles of walks)"
+)
 FOREVER = 1e9  # seconds that perf may count a program that ends by itself
 
 
@@ -221,4 +225,32 @@ def line_of(one: Window, near: int, far: int, by_node: Sequence[int]) -> str:
     return (
         f"tables {whose}: leaf tables {nodes} ({100 * one.tables:.1f} % of entries on node {far}); "
         f"data {100 * one.data:.1f} % on node {near}; {speed}"
+    )
+
+
+# Walk cycles by hardware counters, where there are some.
+
+
+def counted_here() -> tuple[str, ...]:
+    """Events of walk cycles that perf counts here, tried on a program that does nothing."""
+    for events in GROUPS:
+        with pt.safe_files.temporary_directory() as place:
+            file = place / "stat"
+            counted = ["-x,", "-e", ",".join(["cycles", *events]), "-o", str(file)]
+            try:
+                ran = subprocess.run(
+                    ["perf", "stat", *counted, "--", "true"], capture_output=True, check=False
+                )
+            except FileNotFoundError:
+                raise pt.UsageError("perf: not found; install it with `apt install linux-perf`") from None
+            if ran.returncode == 0 and "<not supported>" not in file.read_text(errors="replace"):
+                return events
+    raise pt.UsageError(NOT_COUNTED.format(*(events[0] for events in GROUPS)))
+
+
+def start(pid: int, events: Sequence[str], seconds: float, file: Path) -> "subprocess.Popen[bytes]":
+    counted = ["-x,", "-e", ",".join(["cycles", *events]), "-p", str(pid), "-o", str(file)]
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(
+        ["perf", "stat", *counted, "--", "sleep", f"{seconds:g}"], stdout=silent, stderr=silent
     )

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import ptanalyze as pt
@@ -18,7 +17,8 @@ from .far_tables import count_of
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
-LOOKS, LOOK = 20, 0.005  # times that a figure is read, seconds apart
+LOOKS, LOOK, MOST = 20, 0.005, 200  # times that a figure is read, seconds apart; if it is coarse
+COARSE = 5  # growths in MOST looks: one that grows less often, as by a line each second, may be a clock
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,19 @@ class Meter:
 
 def window_of(meter: Meter) -> float:
     """Seconds of a window: half a second for a figure that grows in half of LOOKS, about 50 times in that
-    half second; else one."""
-    seen = [meter.read()[0]]
-    for _ in range(LOOKS):
+    half second; else one. UsageError for one that grows fewer than COARSE times in it."""
+    grew, seen = 0, meter.read()[0]
+    for look in range(MOST):
+        if look == LOOKS and grew >= LOOKS / 2:
+            return 0.5
         time.sleep(LOOK)
-        seen.append(meter.read()[0])
-    return 0.5 if sum(later > one for one, later in pairwise(seen)) >= LOOKS / 2 else 1.0
+        before, seen = seen, meter.read()[0]
+        grew += seen > before
+    if grew < COARSE:
+        times = pt.errors.plural(grew, "time")
+        way = "count smaller pieces of work; if it is no clock, as a line each second is, --for 20s does, too"
+        raise pt.UsageError(f"{meter.name} grows {times} in {MOST * LOOK:g} s: {way}")
+    return 1.0
 
 
 def must_work(pid: int, seconds: float) -> None:
@@ -104,6 +111,6 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
         return Meter(unit, lambda: (instructions(), cycles()), unit)
     raise pt.UsageError(
         f"PID {pid}: makes few system calls, and this machine counts no instructions: give --figure-of, a "
-        "command that prints how much the program has done so far; where it writes as it works, --figure-of "
-        f"\"sed -n 's/wchar: //p' /proc/{pid}/io\"; or restart it under the tool: trial --pages -- COMMAND"
+        "command that prints how much the program has done so far; or restart it under the tool: "
+        "trial --pages -- COMMAND"
     )

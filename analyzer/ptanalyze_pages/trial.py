@@ -151,12 +151,20 @@ class Measured:
 
     @property
     def contiguous(self) -> Ratio | None:
-        """Speed with small pages in contiguous frames over that as found; later ones widen its range."""
+        """Speed with small pages in contiguous frames over that as found; later ones widen its range, and so
+        does `check`: times that are no neighbours differ by as much."""
         contiguous, found = self.rates["contiguous"], self.rates["found"]
         if not (contiguous and found):
             return None
         low, _, high = over([*contiguous, *self.rates["split"]], found)
-        return low, over(contiguous, found)[1], high
+        drift = self.check or (1.0, 1.0, 1.0)
+        return product((low, over(contiguous, found)[1], high), (min(drift[0], 1.0), 1.0, max(drift[2], 1.0)))
+
+    @property
+    def check(self) -> Ratio | None:
+        """Speed at the end, small pages again, over that of the pairs: 1 but for drift."""
+        again, split = self.rates["again"], self.rates["split"]
+        return over(again, split) if len(again) >= pt.law.PageTrial.LEAST_PAIRS and split else None
 
     @property
     def fixed_time(self) -> str:
@@ -184,7 +192,8 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         must_work(pid, how.seconds or 1.0)
         meter = meter_of(stack, pid, figure)
         seconds = how.seconds or window_of(meter)
-        how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds)
+        paused = 1.5 * LEAST_PAIRS * how.pause * len(blocks.address)  # of the pairs that precision needs
+        how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds + paused)
         done = Measured(meter.name, blocks=blocks)
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
@@ -290,7 +299,8 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
         if program.returncode or most < SLOTS:
             failed = f"failed with exit code {program.returncode}" if program.returncode else ""
             raise pt.errors.PartialDataError(f"{command[0]}: {failed or 'ended before it had 2 MiB'}")
-    done = Measured(f"CPU time after {moment}", ended=f"{pt.errors.plural(pairs, 'pair')} measured (--pairs)")
+    why = f"{pt.errors.plural(pairs, 'pair')} measured (--pairs)"
+    done = Measured(f"CPU time after {moment}, if runs do the same work", ended=why)
     began = time.monotonic()
     for turn in range(2 * pairs):
         state = ("found", "huge")[turn % 2]
@@ -319,7 +329,8 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             done.runs.append((ended - started, ended - stopped, took))
             done.whole.append(took + making)
             rest = took - before
-            pages = "as found" if state == "found" else "huge pages"
+            largest_of = f" of the largest of {len(family)} processes" * (len(family) > 1)
+            pages = "as found" if state == "found" else f"huge pages{largest_of}"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
             if rest < (least := max(SHORTEST, TO_FREE * done.resident)):
                 raise pt.errors.PartialDataError(

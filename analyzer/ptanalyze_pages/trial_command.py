@@ -157,10 +157,12 @@ def command(
     from . import trial
     from .far_tables import largest, try_live, two_nodes
 
+    if words and "--" not in click.get_current_context().meta["typed"]:
+        ways = f"-p {words[0]} tries one that runs, -- {shlex.join(words)} starts a new one"
+        raise pt.UsageError(f"trial {words[0]}: a process or a command? {ways}")
     if (pid is None) == (not words) or (user and not words):
-        raise pt.UsageError("trial: give a command after --, as --user needs, or a process with -p PID")
-    if len(words) == 1 and "--" not in click.get_current_context().meta["typed"]:
-        must_not_run(words[0])
+        need = ", as --user needs" if user else ""
+        raise pt.UsageError(f"trial: give a command after --{need}, or a process with -p PID")
     say = partial(pt.options.echo, err=True)
     if pages:
         length = seconds or 0.0, limit or 0.0, precision / 100
@@ -206,14 +208,6 @@ def command(
         write(file, done)
 
 
-def must_not_run(program: str) -> None:
-    """UsageError where a process of this name runs: who forgot -p would start a second one."""
-    if running := pt.live.heads(pt.live.named(os.path.basename(program))):
-        which = running[0] if len(running) == 1 else "PID"
-        ways = f"`-p {which}` tries it on that; `-- {program}` starts a new one"
-        raise pt.UsageError(f"{program} is a program, and one of that name runs: {ways}")
-
-
 def measure(command: Sequence[str], user: str | None, file: Path) -> None:
     """Write the trial of a command that is run to its end in turns, for `record --pages`.
 
@@ -240,7 +234,7 @@ def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str
 def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
     words of the trial, but for its length."""
-    from .trial import BUSY, over, paired
+    from .trial import BUSY, paired
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
@@ -250,7 +244,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     late = f"{found}, CPU time, that of making pages huge included"
     found += f", {done.figure}" * bool(whole)
     few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
-    again = over(rates["again"], rates["split"]) if count["again"] >= least and rates["split"] else None
+    again = done.check
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once = f", {count['contiguous']} and {pt.errors.plural(count['found'], 'window')}"
     later = f", {count['again']} and {pt.errors.plural(count['split'], 'window')}"
@@ -279,7 +273,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
             *left_and_refused(blocks, ", all turns"),
         ]
     if again and not again[0] <= 1 <= again[2]:
-        lines.append("drift          the check at the end misses 1: ratios may be off by as much")
+        lines.append("drift          the check at the end misses 1: ratios over pages as found are less sure")
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
         lines.append(f"busy           load {done.load:.1f} on {cpus}: measure on a quieter machine")
@@ -307,7 +301,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
-    wait = f"longest call   {1000 * blocks.longest:.1f} ms: a thread that touches a block of it waits so long"
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms: who touches one waits, then for the next"
     wait += "; --pause makes calls shorter" if blocks.longest > LONG and not blocks.pause else ""
     return [
         *([wait] if blocks.longest else []),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -540,11 +540,12 @@ def test_a_trial_takes_as_long_as_it_says_or_ends_while_a_server_saves(areas, mo
         assert "shared with another process" in done.ended
 
 
-@pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (1000, 1.0)])
-def test_windows_are_short_where_the_figure_grows_often(monkeypatch, every, seconds):
+@pytest.mark.parametrize(("every", "seconds"), [(1, 0.5), (2, 0.5), (3, 1.0), (40, 1.0), (90, None)])
+def test_windows_are_short_where_the_figure_grows_often_and_a_clock_is_no_figure(monkeypatch, every, seconds):
     monkeypatch.setattr(figure, "LOOK", 0)
-    work = iter(range(100))
-    assert figure.window_of(figure.Meter("", lambda: (next(work) // every, 1))) == seconds
+    work = iter(range(1000))
+    with nullcontext() if seconds else pytest.raises(UsageError, match="2 times"):
+        assert figure.window_of(figure.Meter("", lambda: (next(work) // every, 1))) == seconds
 
 
 def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
@@ -776,6 +777,7 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     assert "drift" not in str(said)
     done.rates["again"] = [1.1] * 3
     assert any(line.startswith("drift ") for line in lines_of(done, 7, asked))
+    assert done.contiguous == pytest.approx((1.0, 1.0, 1.1)), "one after the other, as sure as the check"
     done.rates["split"], done.rates["found"] = [], [1.0] * 6
     assert lines_of(done, None, ["--pages", "--", "./app"])[-1].endswith("trial --pairs 18 --pages -- ./app")
     for done.rates["huge"], done.whole in ([1.2] * 6, []), ([1.2] * 6, [3.0, 2.0] * 6):

@@ -25,8 +25,8 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze_host import relocate as front
 from ptanalyze_host.dump import alive
 from ptanalyze_host.node_latency import usable_nodes
-from ptanalyze_host.walk_cost import counted_here
 from ptanalyze_pages import far_tables as trial
+from ptanalyze_pages.far_tables import counted_here
 from ptanalyze_pages.trial_command import write
 
 pytestmark = needs_root
@@ -395,7 +395,7 @@ def test_the_command_says_what_it_would_do_does_it_and_proves_it(pt, writer):
     assert sum(plan["rebuilt_tables"].values()) == 16 and plan["pid"] == writer.pid
     assert pt("relocate", writer.pid, "--json", "--yes").code == 2
     assert areas(writer.pid) == before
-    done = pt("relocate", writer.pid, "--yes", "--max-pause", 50)
+    done = pt("relocate", writer.pid, "--yes", "--to", 0, "--max-pause", 50)
     assert done.code == 0, done
     assert "of 16 lie in another page frame than before" in done.out
     assert "areas               as before" in done.out
@@ -406,11 +406,12 @@ def test_one_command_at_a_time_changes_a_process(pt, writer, monkeypatch):
     monkeypatch.setattr(trial, "two_nodes", lambda near, far: None)
     with ExitStack() as stack:
         hold(stack, writer.pid, "another")
-        for words in (["relocate", "--yes"], ["trial", "--figure-of", "date +%s", "-p"]):
+        for words in (["relocate", "--to", 0, "--yes"], ["trial", "--figure-of", "date +%s", "-p"]):
             refused = pt(*words, writer.pid)
             assert is_one_line(refused, 2) and "another of PID" in refused.err
         assert pt("relocate", writer.pid).code == 0
-    assert pt("relocate", writer.pid, "--yes", "--max-pause", 50).code == 0
+    unneeded = pt("relocate", writer.pid, "--yes", "--max-pause", 50)
+    assert unneeded.code == 0 and "nothing to relocate" in unneeded.out
 
 
 def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():

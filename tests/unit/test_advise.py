@@ -362,7 +362,7 @@ LIBC, JEMALLOC = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-g
         ("", ["/bin/app", LIBC], "malloc"),  # a piece above malloc's threshold is a mapping of its own
         ("", ["/bin/app"], "anonymous"),
         ("[heap]", ["/bin/app", LIBC, JEMALLOC], "jemalloc"),
-        ("", ["/usr/bin/redis-server", LIBC, JEMALLOC], "redis"),
+        ("", ["/usr/bin/redis-check-rdb", LIBC, JEMALLOC], "redis"),
         ("", ["/usr/lib/jvm/lib/server/libjvm.so", LIBC], "java"),
         ("", ["/usr/lib/libtcmalloc.so.4", LIBC], "tcmalloc"),
         ("/dev/shm/data", ["/bin/app", LIBC], "file"),

@@ -21,9 +21,9 @@ from ptanalyze.kernels.replay import counters
 from ptanalyze_law import calibrate as calibration
 from ptanalyze_law.assumed import LEAST_WAIT, FittedPrior, exposed_prior
 from ptanalyze_law.calibrate import MANY_THREADS, ONE_OR_MANY, PART, SHARE, calibrate_runs, weighed
-from ptanalyze_law.calibration_file import read_calibration
 from ptanalyze_law.closed_forms import run_cycles
 from ptanalyze_law.prior import STRETCH, runs
+from ptanalyze_law.run_time import read_calibration
 from replay_cases import COSTS, HEAP, answered, counts_of, priced
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

@@ -22,7 +22,7 @@ from ptanalyze.cost.counts import DRAM
 from ptanalyze.cost.price import Pages, Unknowns, price
 from ptanalyze.formats.measured import read_measured, write_calibration
 from ptanalyze.kernels.replay import counters
-from ptanalyze_law.calibration_file import read_calibration
+from ptanalyze_law.run_time import read_calibration
 from replay_cases import HEAP, counts_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

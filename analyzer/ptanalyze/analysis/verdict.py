@@ -241,7 +241,8 @@ def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
 
 LIBRARIES = {"libjvm.so": "java", "libjemalloc": "jemalloc", "libtcmalloc": "tcmalloc"}
 ARENA = 64 << 20  # bytes, at whose multiples glibc maps what threads allocate from (HEAP_MAX_SIZE)
-REDIS = ("/redis-server", "/valkey-server")  # turn huge pages off unless told otherwise
+# what turns huge pages off unless told otherwise; on Debian /usr/bin/redis-server leads to the second
+REDIS = ("/redis-server", "/redis-check-rdb", "/valkey-server", "/valkey-check-rdb")
 
 
 def allocator(snapshot: Snapshot) -> str:

@@ -124,7 +124,8 @@ def keeps_page_size(pid: int, own: float = 0.0) -> str:
         text = (shown(pid) / "status").read_text(errors="replace")
         facts = dict(re.findall(r"^(\w+):\s+(\d+)", text, re.M))
         if facts.get("THP_enabled") == "0":
-            return f"{called(pid)}: its huge pages are off (PR_SET_THP_DISABLE)"
+            off = "its huge pages are off (PR_SET_THP_DISABLE); a redis keeps them with --disable-thp no"
+            return f"{called(pid)}: {off}"
         if int(facts.get("RssAnon", 0)) < own * int(facts.get("VmRSS", 0)):
             return f"{called(pid)}: most of its memory is shared or of files"
     return ""
