@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 ROOT, FILE = HERE.parents[1], HERE / "pages.csv"
 TRACES = Path(tempfile.gettempdir()) / "page-size-traces"
 PTANALYZE = [sys.executable, "-m", "ptanalyze"]
-TRIALS, SECONDS, WINDOW = 3, 20, 0.5  # of a program; of each of them; of each window of it
+TRIALS, SECONDS = 3, 20  # of a program; of each of them
 REGION = 3  # seconds of a traced, slower run
 PATIENCE = 900  # seconds until a program is ready, under the tracer, too
 GAIN = 0.05  # a smaller effect has no error in percent
@@ -102,8 +102,8 @@ insert into t select value, printf('%0100d', value) from generate_series(0, N - 
 select 'ready';
 with recursive r(i, s) as (select 0, 0 union all
   select i + 1, (select length(v) from t where k = abs(random()) % N) from r)
-select 1 from r where i % 1000 = 0;
-"""
+select hex(zeroblob(2047)) from r where i % 5000 = 0;
+"""  # a row fills stdio's buffer: its bytes grow with each
 POSTGRES = """set work_mem = '4GB';
 set enable_mergejoin = off;
 set jit = off;
@@ -295,7 +295,7 @@ def measured(name):
     What walks add is measured while it is stopped: a VM's neighbours change that from hour to hour.
     """
     program, trials, walks, cached = PROGRAMS[name], [], [], []
-    how = How(precision=0.005, seconds=WINDOW, limit=SECONDS)
+    how = How(precision=0.005, limit=SECONDS)
 
     def measure_walks(process):
         process.send_signal(signal.SIGSTOP)
