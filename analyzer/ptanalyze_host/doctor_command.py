@@ -241,7 +241,7 @@ def huge_pages() -> Capability:
     if state is None:
         return Capability(*part, False, "none", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")
     if state == "never":
-        return Capability(*part, False, state, gives, f"echo always | sudo tee {THP}")
+        return Capability(*part, False, state, gives, f"echo madvise | sudo tee {THP}")
     return Capability(*part, True, state, gives)
 
 

@@ -134,7 +134,8 @@ class Blocks:
         try:  # of this memory, not of what it may execute later
             self.pagemap = os.open(self.proc / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
-            raise pt.UsageError(f"{pt.live.called(pid)}: read its page map with CAP_SYS_PTRACE") from None
+            why = "its page map cannot be read; run as root of the host"
+            raise pt.UsageError(f"{pt.live.called(pid)}: {why}") from None
         stack.callback(os.close, self.pagemap)
         self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
         self.left, self.refused, self.frames = Counter[str](), Counter[str](), dict[int, int]()
