@@ -282,7 +282,8 @@ def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
     members = others(capture)
     if not members:
         return ""
-    own, first = capture.manifest.provenance.get("pid"), next(iter(members.values())).directory
+    own = capture.manifest.provenance.get("pid")
+    first = max(members.values(), key=lambda one: one.has_trace and one.trace.accesses).directory  # busiest
     which: object = message("processes", "one", own=own, processes=len(members) + 1)
     if more:
         left = len(members) - more
