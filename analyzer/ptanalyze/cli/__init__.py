@@ -46,7 +46,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "machines": Entry(".machines", "List machine models, or show one."),
     },
 }
-# in the help, so
+# under the first heading of the help, in this order
 FIRST = ("doctor", "survey", "trial", "record", "dump", "check", "whatif", "advise", "report")
 SATELLITES = "ptanalyze.commands"  # entry points of tables {heading: {subcommand: (module, summary)}}
 
