@@ -195,7 +195,8 @@ def in_a_line(error: click.ClickException) -> str:
 
     said, context = " ".join(error.format_message().split()).rstrip("."), getattr(error, "ctx", None)
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
-    help_of = f"`{context.command_path} --help` shows what there is" if context else ""
+    told = type(error) is click.BadParameter  # what is right
+    help_of = f"`{context.command_path} --help` shows what there is" if context and not told else ""
     way = (as_policy(extra[1]) if extra else "") or help_of
     return f"{said}; {way}" if way else said
 
