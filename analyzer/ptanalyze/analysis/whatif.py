@@ -79,7 +79,7 @@ def replay_scenario(
         return rows
     asked, huge = plans, plans[0]
     if isinstance(trial, PageTrial):  # of a guest: its host stays as it is
-        huge = plan_for(HUGE, {} if captured.snapshot.native else {"layers": "gpt"})
+        huge = plan_for(HUGE, {} if captured.snapshot.native else {"layers": "gpt"}).beside(huge)
         huge = next((plan for plan in plans if plan == huge), huge)
         plans = [*plans, huge] if huge not in plans else plans
     if captured.trace.sampled_walks:
@@ -161,10 +161,9 @@ def chosen(
     plans = [plan_for(policy, params) for policy, params in policies]
     name, own = baseline_of(scenario, setup.baseline)
     first = plan_for(name, own)
-    for k, plan in enumerate(plans):
-        if plan.name == first.name and (not own or plan.params == first.params):
-            return [plans.pop(k), *plans]
-    return [first, *plans]
+    alike = [plan for plan in plans if plan.name == first.name and (not own or plan.params == first.params)]
+    first, plans = [*alike, first][0], [plan for plan in plans if plan not in alike[:1]]
+    return [first, *(plan.beside(first) for plan in plans)]
 
 
 def by_scenario(
@@ -214,7 +213,7 @@ def replay(
     plans = chosen(asked, scenario, setup)
     mainline = (HUGE,) if scenario.snapshot.native else (HUGE, RESET)
     more = {*mainline} - {plan.name for plan in plans} if judged and scenario.traced else set()
-    besides = [plan_for(name) for name in mainline if name in more]
+    besides = [plan_for(name).beside(plans[0]) for name in mainline if name in more]
     if besides:
         must_tell(scenario)
     every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
@@ -249,7 +248,7 @@ def _unknown(
     notes = untold(refused, base)
     if notes:
         small = replace(setup, stands_for=AS_CAPTURED)
-        plans = [baseline, plan_for(HUGE)]
+        plans = [baseline, plan_for(HUGE).beside(baseline)]
         *_, huge = replay_scenario(known.scenario(small), plans, small, known.provenance, {})
         if huge.policy == HUGE and huge.speedup:
             notes.append(message("unknown", "traced-size", gain=huge.speedup))

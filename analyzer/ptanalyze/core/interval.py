@@ -52,13 +52,12 @@ def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
 
 
 def less_sure(speedup: Interval, part: float) -> Interval:
-    """The Interval if its effect, speed-up - 1, may also be less or more by a part of it."""
-    low, high = speedup.low - 1, speedup.high - 1
-    return Interval(
-        1 + low * (1 - part if low > 0 else 1 + part),
-        speedup.middle,
-        1 + high * (1 + part if high > 0 else 1 - part),
+    """The Interval if its effect may also be less or more by a part of it; a loss is an inverse gain."""
+    low, high = (
+        1 + (ratio - 1) * (1 + more) if ratio > 1 else 1 / (1 + (1 / ratio - 1) * (1 - more))
+        for ratio, more in ((speedup.low, -part), (speedup.high, part))
     )
+    return Interval(low, speedup.middle, high)
 
 
 # What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.

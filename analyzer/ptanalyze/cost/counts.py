@@ -257,7 +257,10 @@ def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray
     far = ~same_socket(machine)
     guest, host = every = events.sum(axis=(-2, -1), dtype=np.float64)
     both, away = every.sum(axis=0), (events[GUEST] * far).sum(axis=(-2, -1))
-    first, copy = _entries(costs)
+    # of an entry in its first copy, without faults, and in others
+    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
+    first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
+    copy[WALK] = costs.entry.fill.copy
     return (
         first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
         + copy * guest[:, PTE_FANOUT] / STORES
@@ -275,14 +278,6 @@ def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray
         + costs.ipi_remote_ns * away[:, IPI]
         + _fixed_ns(events[GUEST], costs, made)
     )
-
-
-def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(float64[calls], float64[calls]): ns per entry in its first copy, without faults, and in others."""
-    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
-    first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
-    copy[WALK] = costs.entry.fill.copy
-    return first, copy
 
 
 def _fixed_ns(events: np.ndarray, costs: Costs, made: np.ndarray | None) -> np.ndarray:

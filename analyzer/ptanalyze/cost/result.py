@@ -60,7 +60,7 @@ class Result:
     cached_tables      at least what huge pages give, from accessed bits: the speed-up if caches answered the
                        reads of leaf entries that 2 MiB pages would spare; None otherwise
     once_runs          once_cycles beyond the baseline's, 0 for fewer, in further runs of the baseline; None
-                       for the baseline
+                       for the baseline, and where each further run would fill the memory again
     facts         {name: number} of the policy when it reshaped the capture
     findings      what a reader must know
     series        counts over time, None unless asked for

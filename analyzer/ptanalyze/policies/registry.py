@@ -9,12 +9,12 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from traceback import walk_tb
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
-from ..core.columns import Finding
+from ..core.columns import AS_STARTED, Finding
 from ..core.errors import PtanalyzeError, UsageError, meant
 from ..core.machine import Machine
 from ..kernels.jit import say
@@ -61,6 +61,14 @@ class Plan(NamedTuple):
     def findings(self) -> tuple[Finding, ...]:
         """Policy.finding of the members that have one."""
         return tuple(policy.finding for policy, _ in self.members if policy.finding)
+
+    def beside(self, baseline: Self) -> Self:
+        """The Plan with what it does not act on as under a baseline that places tables from the start on."""
+        if not any(finding.code == AS_STARTED for finding in baseline.findings):
+            return self
+        sides = zip((self.guest, self.host), (baseline.guest, baseline.host), strict=True)
+        guest, host = (own if own[1] is not None else base for own, base in sides)
+        return self._replace(guest=guest, host=host)
 
     @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:
