@@ -1,6 +1,7 @@
 """The simulated machine: nodes, TLBs, page-walk caches, data caches, latencies; how its kernel moves data."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform
@@ -48,6 +49,7 @@ class Array(Strict):
         return self.entries // self.ways
 
 
+@cache
 def shape(array: Array | None) -> tuple[int, int] | None:
     """(sets, ways) of an array, None if the machine lacks it."""
     return (array.sets, array.ways) if array else None

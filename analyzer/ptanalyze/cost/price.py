@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import FILLS, MEASURED, found, message, noted
+from ..core.columns import FILLS, MEASURED, message, noted
 from ..core.errors import UsageError
 from ..core.interval import Interval
 from .counts import (
@@ -164,7 +164,7 @@ class Pricing:
             if law.calibration is None:
                 lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
                 findings = (*findings, *lock)
-        if base and base.run_seconds and base.run_cycles and not found(findings, FILLS):
+        if base and base.run_seconds and base.run_cycles and all(one.code != FILLS for one in findings):
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
         return Result(

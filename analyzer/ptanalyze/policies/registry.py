@@ -64,10 +64,9 @@ class Plan(NamedTuple):
 
     def beside(self, baseline: Self) -> Self:
         """The Plan with what it does not act on as under a baseline that places tables from the start on."""
-        if not any(finding.code == AS_STARTED for finding in baseline.findings):
+        if all(finding.code != AS_STARTED for finding in baseline.findings):
             return self
-        sides = zip((self.guest, self.host), (baseline.guest, baseline.host), strict=True)
-        guest, host = (own if own[1] is not None else base for own, base in sides)
+        guest, host = (side[side[0][1] is None] for side in zip(self[2:], baseline[2:], strict=True))
         return self._replace(guest=guest, host=host)
 
     @property

@@ -238,9 +238,8 @@ def everything(results: Sequence[Result]) -> Iterator[dict[str, Cell]]:
             blocks[one.group].append({"": f"  {title}", **dict(zip(names, texts, strict=True))})
     as_counted = "Of the policies" + (", in the captured memory" if results[0].stands_for else "")
     for fact in dict.fromkeys(fact for result in results for fact in result.facts):
-        values = [result.facts.get(fact) for result in results]
-        above = fact.endswith(HELD)  # "held unused"
-        if not above and all(value is None or isinstance(value, int | float) for value in values):
+        held, values = fact.endswith(HELD), [result.facts.get(fact) for result in results]
+        if not held and all(value is None or isinstance(value, int | float) for value in values):
             texts = [quantity(value) for value in values]
             own = blocks.setdefault(as_counted, [])
             own.append({"": f"  {fact.replace('_', ' ')}", **dict(zip(names, texts, strict=True))})

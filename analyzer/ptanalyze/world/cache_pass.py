@@ -155,7 +155,8 @@ def cache_pass(
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     caches = caches or empty_caches(space, placement, machine, stream.hits)
-    flush_walk = _flushes(stream, events, begin)
+    dropping = np.zeros(0, np.int64) if events is None else invalidations(events)["chunk"]
+    flush_walk = np.unique(stream.offset[dropping[dropping >= begin]])  # before these caches are dropped
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
     walkers = [
@@ -283,11 +284,3 @@ def forget_tables(caches: walker.Caches, tables: np.ndarray) -> None:
     """
     tags = caches.guest_pwc.tags
     tags[np.isin(tags, tables.astype(np.uint32))] = NEVER
-
-
-def _flushes(stream: WalkStream, events: np.ndarray | None, begin: int) -> np.ndarray:
-    """int64[k], sorted: walks before which events from chunk `begin` on drop the paging-structure caches."""
-    if events is None:
-        return np.zeros(0, np.int64)
-    chunk = invalidations(events)["chunk"]
-    return np.unique(stream.offset[chunk[chunk >= begin]])
