@@ -206,14 +206,14 @@ def sections(table: DataFrame, further: pt.columns.Section) -> Iterator[pt.colum
 
 WIDTH = 80  # columns of a first screen
 EFFECT = "- of predictions that could have failed: no bounds, and errors of effects of 5 % or more alone"
-NUMBER = "    error: (ours - published) / effect: of a ratio (x) that less 1, at least 5 %"
+NUMBER = "    error: (ours - published) / effect: a ratio (x) less 1, at least 5 %\n    (below 1: inverted)"
 LINE = "    {:<15} {:<22} {:>8}  {}"
 
 
 def by_figure(table: DataFrame, notes: list[str]) -> Iterator[str]:
     """Lines of 80 columns: the place of a figure or table, and below it each quantity above its numbers."""
     above = ""
-    yield NUMBER
+    yield from NUMBER.splitlines()
     yield LINE.format("published", "ours", "error", "kind (note)")
     for row in table.itertuples():
         if row.where != above:

@@ -32,7 +32,7 @@ def command(
     """Replay CAPTURE's page walks under other placements of its page tables.
 
     Without CAPTURE: this directory, the newest capture in it, or the bundled sample. `ptanalyze policies` and
-    `ptanalyze machines` list the choices. `ptanalyze diff` reads the files that -o writes.
+    `ptanalyze machines` list the choices.
 
     \b
     Examples:
