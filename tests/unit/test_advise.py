@@ -31,7 +31,7 @@ COSTS = load_costs(load_machine("sapphire-rapids"))
 VAS = [HEAP + k * REGION for k in range(30)]
 
 
-def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
+def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1, moves=""):
     snapshot = build_snapshot(
         [(va, 512 * k) for k, va in enumerate(VAS)], host, nodes=nodes, vmas=[(HEAP, HEAP + 64 * REGION, "h")]
     )
@@ -39,17 +39,21 @@ def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
     if placement == "recorded":
         trace.chunks["cpu"] = trace.chunks["thread"]
     machine = msgspec.structs.replace(small_machine(nodes), cpus_per_node=cpus)
-    return captured_scenario(snapshot, trace, ScenarioOptions(machine=machine, threads_on=placement))
+    options = ScenarioOptions(machine=machine, threads_on=placement, move_threads=moves)
+    return captured_scenario(snapshot, trace, options)
 
 
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
     thin = verdict.workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
-    wide = verdict.workload(captured([(0, VAS * 5), (1, VAS * 5)]))
+    wide = verdict.workload(captured([(0, VAS * 5), (1, VAS * 5)] * 8))
     assert (thin.name, wide.name) == ("Thin", "Wide")
     assert wide.assumed == "threads round-robin over 2 nodes" and wide.assumed in wide.evidence()[0]
     assert wide.walks.tolist()[0] == wide.walks.tolist()[1]
-    assert wide.spread == pytest.approx(2) and wide.shared == 1
-    assert thin.shared == pytest.approx(1 / 30) and thin.spread < 1.1
+    assert not wide_on(1, placement="recorded").assumed
+    assert wide.at_once == pytest.approx(2) and wide.shared == 1
+    assert thin.shared == pytest.approx(1 / 30) and thin.at_once < 1.1
+    moved = verdict.workload(captured([(0, VAS * 5)] * 8, moves="0:1@40%"))
+    assert moved.at_once == 1 and moved.walks.min() > 0, "one thread reads from one node at a time"
     assert verdict.workload(captured(None)).name == "unknown"
 
 
@@ -83,11 +87,8 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
     scenario = captured([(0, VAS), (1, VAS * 200)])
     report = advise_scenario(scenario, math.inf, Setup.of(machine=scenario.machine, costs=COSTS))
     assert report.ranked[0].result.policy in report.sentence and report.why.code == "remote"
-    nothing = advise_scenario(
-        captured([(0, VAS)], nodes=1),
-        math.inf,
-        Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
-    )
+    single = captured([(0, VAS)], nodes=1)
+    nothing = advise_scenario(single, math.inf, Setup.of(machine=single.machine, costs=COSTS))
     assert nothing.sentence == str(message("asked", "one-node"))
 
 
@@ -96,9 +97,8 @@ def test_what_the_capture_lacks_rules_policies_out_by_name():
     found = advise_scenario(native, math.inf, Setup.of(machine=native.machine, costs=COSTS))
     assert "mitosis" in {one.result.policy for one in found.ranked}
     assert found.refused["vmitosis-replicate"].startswith("a native capture has no host tables")
-    report = advise_scenario(
-        captured(None, host=[]), math.inf, Setup.of(machine=captured(None, host=[]).machine, costs=COSTS)
-    )
+    guest = captured(None, host=[])
+    report = advise_scenario(guest, math.inf, Setup.of(machine=guest.machine, costs=COSTS))
     assert "hydra" in report.refused and "first-touch" in report.refused
     assert "vmitosis-replicate" in {one.result.policy for one in report.ranked}
     assert report.workload == "unknown"
@@ -126,10 +126,6 @@ def test_a_gain_of_today_with_doubts_of_its_own_is_marked_and_cautioned():
     assert [row[-1] for row in rows if row[0] in ("thp", "shadow")] == ["today", "today*"]
 
 
-def test_a_wide_workload_says_where_its_placement_is_assumed():
-    assert wide_on(1).assumed and not wide_on(1, placement="recorded").assumed
-
-
 def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
     found = wide_on(2)
     assert found.fits and found.threads == 2
@@ -143,27 +139,17 @@ def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
 def test_memory_in_huge_pages_counts_and_the_tracers_does_not():
     far = 1 << 40
     pages = [(HEAP, 0), (HEAP + REGION, 512, 2), (HEAP + 2 * REGION, 1024, 2), (far, 1 << 18, 3)]
-    vmas = [
-        (far, 2 * far, "g"),
-        (HEAP, HEAP + 2 * REGION, "h"),
-        (HEAP + 2 * REGION, HEAP + 3 * REGION, "t", True),
-    ]
-    trace = build_trace([(0, [HEAP])])
-    scenario = captured_scenario(
-        build_snapshot(pages, vmas=vmas),
-        trace,
-        ScenarioOptions(machine=small_machine(2), threads_on="round-robin"),
-    )
+    end = HEAP + 2 * REGION
+    vmas = [(far, 2 * far, "g"), (HEAP, end, "h"), (end, end + REGION, "t", True)]
+    options = ScenarioOptions(machine=small_machine(2), threads_on="round-robin")
+    scenario = captured_scenario(build_snapshot(pages, vmas=vmas), build_trace([(0, [HEAP])]), options)
     assert verdict.workload(scenario).memory_bytes == PAGE + REGION + (1 << 30)
 
 
 def test_the_memory_of_a_host_with_one_node_is_not_compared_with():
     scenario = captured([(0, VAS)], nodes=2)
-    one = replace(scenario.snapshot, topology=build_topology(1))
-    assert (
-        verdict.workload(scenario).node_bytes
-        and not verdict.workload(scenario.reshaped(snapshot=one)).node_bytes
-    )
+    one = scenario.reshaped(snapshot=replace(scenario.snapshot, topology=build_topology(1)))
+    assert verdict.workload(scenario).node_bytes and not verdict.workload(one).node_bytes
 
 
 # Whether a policy gains by shorter walks or by less work of the kernel, and how advice says so.
@@ -179,11 +165,8 @@ def results(*names, calls=()):
     )
     trace = build_trace([(0, ALL)] * 3, [(0, 0, Event.ROI_START, (), 0), *calls], 2)
     plans = [plan_for(name) for name in ("linux", *names)]
-    return replay_scenario(
-        scenario_of(case(snapshot, trace, 2)),
-        plans,
-        Setup.of(machine=small_machine(2), costs=CASCADE_LAKE_COSTS),
-    )
+    setup = Setup.of(machine=small_machine(2), costs=CASCADE_LAKE_COSTS)
+    return replay_scenario(scenario_of(case(snapshot, trace, 2)), plans, setup)
 
 
 def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
@@ -220,14 +203,8 @@ def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
 
 FAR_DATA = {"nodes": 4, "threads": 4, "thp": 1.0, "init": "single", "init_trace": False, "scale": 32}
 SMALL_PAGES = {"nodes": 4, "threads": 4, "sharing": "private", "mapped_by": "threads", "scale": 32}
-MOVED = {
-    "nodes": 2,
-    "threads": 1,
-    "move": "0.01:0:1",
-    "move_data": "0.01:1000000",
-    "init_trace": False,
-    "scale": 64,
-}
+MOVED = {"nodes": 2, "threads": 1, "init_trace": False, "scale": 64}
+MOVED |= {"move": "0.01:0:1", "move_data": "0.01:1000000"}
 FOUR = {"nodes": 4, "threads": 4, "pattern": "sequential"}
 CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 
@@ -342,6 +319,30 @@ def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, m
     assert found.kind == kind and (found.action and found.action.code) == action
 
 
+@pytest.mark.parametrize(
+    ("server", "at_once", "gain", "kind", "nodes"),
+    [
+        (4, 4.0, 1.0, verdict.SERVER, "0,1,2,3"),  # node 4 has no CPUs
+        (0, 4.0, 0.9, verdict.SERVER, None),  # replayed, it loses
+        (0, 1.0, 1.0, verdict.DATA, None),  # a thread that moved
+        (slice(4), 4.0, 1.0, verdict.DATA, None),  # 25.5 % from one, as interleaved
+    ],
+)
+def test_data_are_spread_over_nodes_with_cpus_if_several_read_at_a_time(server, at_once, gain, kind, nodes):
+    (linux, thp), reads = results("thp"), np.zeros((5, 5, 4), int)
+    reads[:4, server], reads[0, 0] = 9, 10
+    base = replace(linux, data=reads, local_tables=Interval.exactly(1.0), local_data=Interval(1.1, 1.2, 1.3))
+    about = verdict.Workload(reads.sum(axis=(1, 2)), np.array([0, 0, 9]), at_once=at_once, cpu_nodes=range(4))
+    tried = replace(thp, policy="interleave", speedup=Interval(0.4, gain, 1.0))
+    found = verdict.verdict([base, tried], about)
+    assert found.kind == kind and (found.action and found.action.numbers["nodes"]) == nodes
+
+
+def test_accesses_that_the_tlbs_hold_do_not_tell_what_limits_a_run(tmp_path):
+    few = advise(synth(tmp_path / "made", "1G", accesses=100, init_trace=False, **FOUR)).verdict
+    assert (few.kind, few.parts, few.action, few.limit.numbers["entries"]) == (verdict.FEW, [], None, 1536)
+
+
 def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):
     capture = synth(tmp_path / "made", "64M", accesses=50_000, **SMALL_PAGES)
     asked = [advise(capture, policies=["hydra"], stands_for=size) for size in ("1x", "24000x")]
@@ -369,11 +370,8 @@ LIBC, JEMALLOC = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-g
     ],
 )
 def test_the_allocator_is_read_from_the_mappings(name, others, by):
-    mapped = (HEAP, HEAP + 64 * REGION, name)
-    vmas = [
-        mapped,
-        *((2 * HEAP + k * REGION, 2 * HEAP + (k + 1) * REGION, of) for k, of in enumerate(others)),
-    ]
+    vmas = [(2 * HEAP + k * REGION, 2 * HEAP + (k + 1) * REGION, of) for k, of in enumerate(others)]
+    vmas.insert(0, (HEAP, HEAP + 64 * REGION, name))
     assert verdict.allocator(build_snapshot([(va, 512 * k) for k, va in enumerate(VAS)], vmas=vmas)) == by
 
 
@@ -406,9 +404,7 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     assert "PID" not in str(found.today)
     service = verdict.verdict([base, huge], replace(about, started=False)).action
     assert (service and service.code) == (action and "malloc") and "./app" not in str(service)
-    assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), (
-        "it does nothing for mmap of its own"
-    )
+    assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), "for mmap of its own it is nothing"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ptanalyze
-from ptanalyze.analysis.verdict import Workload
+from ptanalyze.analysis.verdict import DATA, Part, Workload, _of_part
 from ptanalyze.capture.live import process as live
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, InputError, UsageError
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.core.trace import Event
@@ -539,7 +540,7 @@ def test_lines_to_type_have_the_hosts_numbers():
     numbers = (4, 3), (5,), (7,)
     machine = msgspec.structs.replace(small_machine(3), host_nodes=numbers, memory_nodes=(1,))
     about = Workload(np.array([1, 2, 90]), np.zeros(4), threads=2, on_host=machine.on_host)
-    assert about.walker == 7
+    assert _of_part(Part(DATA, Interval.exactly(1.2)), None, (), about).numbers["node"] == 7
     assert "--membind=7 " in availability("bind", {"node": 2}, numbers).line
     assert "--membind=4 " in availability("ept-reset", {"vcpus": "bind"}, numbers).line
 

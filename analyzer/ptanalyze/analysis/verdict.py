@@ -77,6 +77,9 @@ class Workload:
     allocator      of most of its memory, as `allocator`
     huge_pages     what the process may have, as mm_events.allowed
     already        of a dump, as already_huge
+    at_once        nodes that the walks come from at a time, as _at_once
+    cpu_nodes      nodes with CPUs, where others have none
+    tlb_entries    of the last-level TLBs of the CPUs in the trace, 0 without one
     process        what -p takes for the captured process, the name of its program; PID where none is known
     started        whether it was recorded from its start, as who recorded it; else it runs as a service does
     """
@@ -94,6 +97,9 @@ class Workload:
     allocator: str = ""
     huge_pages: str | None = None
     already: Message | None = None
+    at_once: float = 0.0
+    cpu_nodes: Sequence[int] = ()
+    tlb_entries: int = 0
     process: str = "PID"
     started: bool = True
 
@@ -111,12 +117,6 @@ class Workload:
     @property
     def name(self) -> str:
         return {True: "Thin", False: "Wide", None: "unknown"}[self.thin]
-
-    @property
-    def spread(self) -> float:
-        """Nodes that the walks come from, evenly weighted: 1 / sum of squared shares (inverse Simpson)."""
-        share = self.walks / max(int(self.walks.sum()), 1)
-        return float(1 / (share**2).sum()) if share.any() else 0.0
 
     @property
     def shared(self) -> float:
@@ -145,11 +145,6 @@ class Workload:
     def may_fit_one_node(self) -> bool:
         """Whether its threads fit one node, and its memory as far as is known."""
         return self.threads > 0 and not 0 < self.node_bytes < self.memory_bytes
-
-    @property
-    def walker(self) -> int:
-        """The host's number of the node that most walks come from."""
-        return self.on_host(int(self.walks.argmax()))[0]
 
 
 def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
@@ -186,6 +181,9 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         allocator=allocator(snapshot),
         huge_pages=allowed(snapshot, scenario.trace),
         already=None if traced else already_huge(snapshot, mapped),
+        at_once=_at_once(scenario, node) if traced else 0.0,
+        cpu_nodes=machine.cpu_nodes if machine.memory_nodes else (),
+        tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * traced,
         process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
         started=traced and "another_user" not in snapshot.facts,
     )
@@ -219,6 +217,22 @@ def already_huge(snapshot: Snapshot, memory: int) -> Message | None:
     more = PAGE_BYTES * int(filled[private & (filled >= PageTrial.FILLED * HUGE_BYTES // PAGE_BYTES)].sum())
     few = more <= (1 - PageTrial.MOSTLY_HUGE) * memory
     return message("unknown", "already", huge=huge, memory=memory, more=more) if few else None
+
+
+def _at_once(scenario: Scenario, node_of_chunk: np.ndarray) -> float:
+    """Nodes that walk at a time, as `evenly`: in each of SPANS parts a thread is where it walks most."""
+    offset, thread = scenario.stream.offset, scenario.trace.chunks["thread"]
+    span = np.minimum(offset[:-1] * SPANS // max(int(offset[-1]), 1), SPANS - 1)
+    walks = np.zeros((SPANS, int(thread.max(initial=0)) + 1, scenario.nodes))
+    np.add.at(walks, (span, thread, node_of_chunk), np.diff(offset))
+    by_node = np.eye(scenario.nodes)[walks.argmax(axis=2)] * walks.sum(axis=2, keepdims=True)
+    return float(evenly(by_node.sum(axis=1)) @ walks.sum(axis=(1, 2)) / max(walks.sum(), 1))
+
+
+def evenly(counts: np.ndarray) -> np.ndarray:
+    """How many they are, evenly weighted: 1 / sum of squared shares (inverse Simpson) along the last axis."""
+    each = counts.astype(float)
+    return each.sum(axis=-1) ** 2 / np.maximum((each**2).sum(axis=-1), 1)
 
 
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
@@ -269,11 +283,11 @@ def allocator(snapshot: Snapshot) -> str:
 
 
 TABLES, DATA, PAGES = "tables", "data", "pages"  # of what limits a run
-SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE = "server", "perhaps", "nothing", "unknown", "single"
+SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE, FEW = "server", "perhaps", "nothing", "unknown", "single", "few"
 PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
-HUGE, RESET = "thp", "ept-reset"
+HUGE, RESET, INTERLEAVE = "thp", "ept-reset", "interleave"
 SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
 HUGE_UNKNOWN = {*SETTLED, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
@@ -281,15 +295,12 @@ HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below whic
 FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
 PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below which data are private
 CROWDED = 0.6  # share of data that one node serves, from which on its bandwidth limits several readers
-SEVERAL = 1.5  # nodes of equal shares that read
+SEVERAL, SPANS = 1.5, 4  # nodes of equal shares that read at a time: in a part of so many of the trace
 EVEN = 1.25  # times its equal share, up to which a node serves no more than interleaved data would have it
 CAUTIONS = 2  # on a first screen
 WITH_DATA = {"bind", "interleave", "migrate", "migrate-vm"}  # actions that place data, too
 KNOBS = {  # allocators with a line about huge pages, and what must be allowed for it to do something
-    "glibc": ("madvise",),
-    "jemalloc": ("madvise",),
-    "redis": ("madvise",),
-    "java": ("madvise",),
+    **dict.fromkeys(("glibc", "jemalloc", "redis", "java"), ("madvise",)),
     **dict.fromkeys(("malloc", "anonymous"), ("madvise", "never", None)),
 }
 
@@ -348,7 +359,7 @@ class Verdict(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """PAGES, TABLES, DATA, SERVER, PERHAPS, NOTHING, UNKNOWN or SINGLE, a node; "" no run times."""
+        """PAGES, TABLES, DATA, SERVER, PERHAPS, NOTHING, UNKNOWN, FEW or SINGLE, a node; "" no run times."""
         return self.limit.code.partition("-")[0] if self.limit else ""
 
     @property
@@ -414,17 +425,19 @@ def verdict(
     within.sort(key=lambda result: standing(result, base))
     answers = [answer(result, base, results) for result in best_first([base, *asked])]
     best = answers[0].result if answers and effect(answers[0].result, base) > 0 else base
-    if about is None:
-        return Verdict(base, answers, [], None, [], None, None, cautions(base, best, asked))
+    beware, accesses = cautions(base, best, asked), int(base.hits.sum())
+    if about is None or accesses < about.tlb_entries:  # repeated, these walk never, whatever the program does
+        few = None if about is None else message("limit", FEW, accesses=accesses, entries=about.tlb_entries)
+        return Verdict(base, answers, [], few, [], None, None, beware)
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     barred = [*_forbidden(huge, about), *_gone(base)]
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
     limit = limit_of(base, parts, about, answered, {note.code for note in notes})
-    action = _action(base, parts, within, about)
-    research, beware = _research(base, within), cautions(base, best, asked)
-    return Verdict(base, answers, parts, limit, notes, action, research, beware)
+    away = _spread_data(base, within, about) if limit and limit.code == SERVER else None
+    action = away or _action(base, parts, within, about)
+    return Verdict(base, answers, parts, limit, notes, action, _research(base, within), beware)
 
 
 def one_node(base: Result) -> bool:
@@ -492,9 +505,7 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
     open_ = not notes and base.finding(MEASURED) is None
     if open_ and not faster(more):
         share = base.walk_share.high if base.walk_share else 1.0
-        spared = share < 1
-        most = 1 / (1 - share) if spared else 0.0
-        code = "walks-spared" if spared else "walks-uncounted"
+        code, most = ("walks-spared", 1 / (1 - share)) if share < 1 else ("walks-uncounted", 0.0)
         way = message("way", "shared" if about.allocator == "file" else "running")
         notes.append(message("unknown", code, most=most, way=way))
     elif open_ and more < NOTICED:
@@ -526,8 +537,8 @@ def limit_of(
 ) -> Message | None:
     """What limits the run. answered: whether huge pages are the answer already; unknown: codes of notes (with
     UNTOLD the rest is no verdict)."""
-    node, served = _busiest(base)
-    if served >= CROWDED and about.spread >= SEVERAL and not about.fits:
+    node, served, _ = _busiest(base)
+    if served >= CROWDED and about.at_once >= SEVERAL and not about.fits:
         return message("limit", SERVER, node=about.on_host(node)[0], share=served)
     if one_node(base) and not any(part.noticed for part in parts):
         open_ = "" if HUGE_UNKNOWN.isdisjoint(unknown) else "-open"
@@ -555,13 +566,13 @@ def limit_of(
     return message("limit", f"{NOTHING}{whose}")
 
 
-def _busiest(base: Result) -> tuple[int, float]:
-    """(the socket that serves most of the data, its share); (0, 0.0) where data were not counted."""
+def _busiest(base: Result) -> tuple[int, float, float]:
+    """(the socket that serves most data, its share, over an equal one of those that read); 0 uncounted."""
     counted = base.far_data
     if counted is None:
-        return 0, 0.0
-    served = counted.sum(axis=0) / counted.sum()
-    return int(served.argmax()), float(served.max())
+        return 0, 0.0, 0.0
+    by, most = counted.sum(axis=0), float(counted.sum(axis=0).max() / counted.sum())
+    return int(by.argmax()), most, most * float(evenly(counted.sum(axis=1)))
 
 
 def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Finding]:
@@ -572,17 +583,8 @@ def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Findi
     once = base.finding(EACH_ONCE) if reshapes(best.policy) else None
     started = best.finding(AS_STARTED) if base.policy == "linux" else None
     marked = [one for result in others for one in (*doubts(result, base), result.finding(UNREAD))]
-    told = [
-        base.finding(NO_RATE),
-        *seen,
-        once,
-        started,
-        *own,
-        *base.careful,
-        *asked,
-        base.finding(FILLS),
-        *marked,
-    ]
+    rate, fills = base.finding(NO_RATE), base.finding(FILLS)
+    told = (rate, *seen, once, started, *own, *base.careful, *asked, fills, *marked)
     return list(dict.fromkeys(filter(None, told)))
 
 
@@ -597,20 +599,15 @@ def doubts(result: Result, base: Result) -> list[Finding]:
 
 
 def _action(base: Result, parts: Sequence[Part], within: Sequence[Result], about: Workload) -> Message | None:
-    """The first that is known to gain: on the node that the program fits, from all nodes in place of one, by
-    the part that gains most."""
+    """The first that is known to gain: on the node that the program fits, by the part that gains most."""
     noticed = [part for part in parts if part.noticed]
     placed = max((part.gain.middle for part in noticed if part.kind != PAGES), default=0.0)
     huge = max((part.gain.middle for part in noticed if _huge(part, about)), default=1.0)
     alone = about.threads > 1 and about.thin is None and about.may_fit_one_node
     if (about.fits or alone) and placed >= huge:
-        first, *others = about.on_host(about.node)
-        nodes = ",".join(map(str, (first, *others)))
-        return message("type", "bind", nodes=nodes, node=first, threads=about.threads)
-    crowded = _busiest(base)[1] >= CROWDED and about.spread >= SEVERAL and not about.fits
-    actions = [_spread_data(base, about)] if crowded else []
-    actions += [_of_part(part, base, within, about) for part in noticed]
-    return next(filter(None, actions), None)
+        nodes = [*map(str, about.on_host(about.node))]
+        return message("type", "bind", nodes=",".join(nodes), node=nodes[0], threads=about.threads)
+    return next(filter(None, (_of_part(part, base, within, about) for part in noticed)), None)
 
 
 def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload) -> Message | None:
@@ -618,28 +615,32 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
     if part.kind == PAGES:
         return _huge(part, about)
     if part.kind == DATA and not about.thin:
-        return _spread_data(base, about) if about.shared > PRIVATE else None  # private: to be moved
+        return _spread_data(base, within, about) if about.shared > PRIVATE else None  # private: to be moved
     if part.kind == TABLES and about.vm is not None:
         for reset in (one for one in within if one.policy == RESET and effect(one, base) > 0):
             line = availability(RESET, reset.params, reset.host_nodes).line
             return message("type", "reset", line=line, gain=reset.speedup)
     if not about.thin and not (about.thin is None and about.threads == 1):
         return None
+    walker = about.on_host(int(about.walks.argmax()))[0]
     if about.vm is False:
-        return message("type", "migrate-vm", node=about.walker)
+        return message("type", "migrate-vm", node=walker)
     if part.kind == DATA:
-        return message("type", "migrate", where=where, node=about.walker, number=about.number)
+        return message("type", "migrate", where=where, node=walker, number=about.number)
     return message("type", "relocate", where=where, line=f"{as_root()} relocate {about.process} --dry-run")
 
 
-def _spread_data(base: Result, about: Workload) -> Message | None:
-    """Data that several nodes read, from all of them; None where they are there already."""
-    node, served = _busiest(base)
-    if served <= EVEN / len(base.classes):
+def _spread_data(base: Result, within: Sequence[Result], about: Workload) -> Message | None:
+    """Data that several nodes read, on all nodes; None if they are, or if interleaved tables alone lose."""
+    node, _, times = _busiest(base)
+    tried = [one.speedup for one in within if one.policy == INTERLEAVE and one.speedup]
+    lost = any(slower(min(gain.high, gain.middle * NOTICED)) for gain in tried)
+    if times <= EVEN or lost or about.at_once < SEVERAL:
         return None
-    where = message("where", "guest" if about.vm else "here")
+    where, on_host = message("where", "guest" if about.vm else "here"), about.on_host
     start = "./app" if about.vm is not False else "qemu-system-x86_64 ..."
-    return message("type", "interleave", where=where, start=start, node=about.on_host(node)[0])
+    nodes = ",".join(str(on_host(one)[0]) for one in about.cpu_nodes) or "all"
+    return message("type", INTERLEAVE, where=where, start=start, nodes=nodes, node=on_host(node)[0])
 
 
 def _huge(part: Part, about: Workload) -> Message | None:
@@ -653,9 +654,8 @@ def _huge(part: Part, about: Workload) -> Message | None:
     line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
     named = {"where": message("where", where), "knob": message("knob", knob), "number": about.number}
     typed = message("type", knob if about.started else "malloc", line=line, **named)
-    if about.vm is not None and about.host_small > HOST_IS_HUGE:
-        return message("type", "in-both", line=typed)
-    return typed
+    both = about.vm is not None and about.host_small > HOST_IS_HUGE
+    return message("type", "in-both", line=typed) if both else typed
 
 
 def _research(base: Result, within: Sequence[Result]) -> Message | None:

@@ -228,7 +228,7 @@ def walk_cycles(
 
 def same_socket(machine: Machine) -> np.ndarray:
     """bool[nodes, nodes]: nodes whose memory is no farther than a node's own."""
-    latency = machine.latency_cycles()
+    latency = np.asarray(machine.latency.idle)
     return latency <= latency.diagonal()[:, None]
 
 
