@@ -31,8 +31,7 @@ NEEDS = dict.fromkeys(("record -p", "dump process", "survey"), LIVE) | {  # part
     "record": ("trace", *LIVE),
     "record --no-dump": ("trace",),
     "dump vm": (*LIVE, "kvm"),
-    "trial --pages": ("rights", "thp"),
-    "hugepages": ("rights", "thp"),
+    **dict.fromkeys(PAGES := ("trial --pages", "hugepages"), ("rights",)),  # whatever thp is set to
     "relocate": (*LIVE, "nodes"),
 }
 
@@ -109,9 +108,9 @@ def view(parts: Sequence[Capability]) -> Iterator[pt.columns.Section]:
 
 def usable(parts: dict[str, Capability]) -> list[str]:
     """Commands all of whose parts are there."""
-    no_pages = {"thp"} if pt.live.keeps_page_size(os.getpid()) else set()
-    able = {name for name, part in parts.items() if part.there} - no_pages
-    return [name for name, needs in NEEDS.items() if able.issuperset(needs)]
+    kept = PAGES if pt.live.keeps_page_size(os.getpid()) else ()
+    gone = {name for name, part in parts.items() if not part.there}
+    return [name for name, needs in NEEDS.items() if name not in kept and gone.isdisjoint(needs)]
 
 
 def can(parts: dict[str, Capability]) -> list[str]:
@@ -236,7 +235,7 @@ def kvm() -> Capability:
 
 
 def huge_pages() -> Capability:
-    part, gives = ("thp", "huge pages"), "`trial --pages`, `hugepages`: 2 MiB pages of running processes"
+    part, gives = ("thp", "huge pages"), "2 MiB pages for programs that ask for them: the line of `advise`"
     state = pt.live.huge_pages()
     if state is None:
         return Capability(*part, False, "none", gives, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE")

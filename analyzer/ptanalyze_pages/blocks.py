@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 import ptanalyze as pt
+from ptanalyze_host.doctor_command import held
 from ptanalyze_host.dump import alive, descendants
 from ptanalyze_host.relocate import spare
 
@@ -352,8 +353,9 @@ def at_once() -> Iterator[None]:
 
 
 def must_be_root() -> None:
-    if os.geteuid():
-        raise pt.UsageError("page sizes of a process: run as root")
+    needed = {"CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23}
+    if lacking := ", ".join(name for name, number in needed.items() if not held(number)):
+        raise pt.UsageError(f"page sizes of a process: run as root, with {lacking}")
 
 
 # As found: in a file, for after a kill -9, and at the end of a block of code.

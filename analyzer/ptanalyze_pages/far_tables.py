@@ -228,9 +228,6 @@ def line_of(one: Window, near: int, far: int, by_node: Sequence[int]) -> str:
     )
 
 
-# Walk cycles by hardware counters, where there are some.
-
-
 def counted_here() -> tuple[str, ...]:
     """Events of walk cycles that perf counts here, tried on a program that does nothing."""
     for events in GROUPS:

@@ -179,17 +179,19 @@ def command(
                 pid = pid or largest(trial.start(stack, words, warm_up or WARM_UP, how).pid)
                 words = words or tuple(pt.live.command_line(pid))
                 measured = trial.try_pages(pid, figure, how)
+        unfit = False
         try:
             if file is not None:
                 made = trial.record(measured, words)
                 made.must_fit(True)
                 pt.measured.write_calibration(file, made)
         except pt.law.UnfitError as error:
+            unfit = True
             say(f"{file}: not written: {error.why}")
         finally:  # a pipe may end before
             for line in lines_of(measured, running, asked):
                 pt.options.echo(line)
-        raise click.exceptions.Exit(3 if measured.left else 0)  # what is left was said
+        raise click.exceptions.Exit(3 if measured.left or unfit else 0)  # which was said
     two_nodes(near, far)
     if pid is None or figure is None:
         raise pt.UsageError(
