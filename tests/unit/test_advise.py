@@ -12,7 +12,7 @@ from ptanalyze.analysis import verdict
 from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_scenario
+from ptanalyze.analysis.whatif import replay_scenario, whatif
 from ptanalyze.core.columns import CAREFUL, GONE, MEASURED, message, messages, noted
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
@@ -473,3 +473,12 @@ def test_a_verdict_does_not_turn_because_huge_pages_could_not_be_asked():
     about = verdict.Workload(np.array([9, 0]), np.array([0, 9, 0]))
     for notes, kind in (([], verdict.TABLES), ([message("unknown", verdict.UNTOLD)], verdict.UNKNOWN)):
         assert verdict.verdict([base], about, notes=notes).kind == kind
+
+
+def test_what_a_policy_does_not_act_on_is_as_under_its_baseline(tmp_path):
+    """Captured on one node, private: else it loses what first touch gains. A start-up has no break-even."""
+    how = {"nodes": 1, "threads": 4, "sharing": "private", "accesses": 20000}
+    private = synth(tmp_path / "c", "256M", init_trace=False, **how)
+    for baseline in ("auto", "bind", "linux"):
+        assert whatif(private, "thp:fragmentation=1", baseline=baseline)["leaf_LL_share"].nunique() == 1
+    assert whatif(synth(tmp_path / "d", "64M", **how), "mitosis")["pays_back_seconds"].isna().all()

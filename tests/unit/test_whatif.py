@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from captures import evenly
 from naive import classify as naive
-from ptanalyze import analysis, cost, policies, show, whatif
+from ptanalyze import analysis, cost, policies, show
 from ptanalyze.analysis.advise import advise_scenario
 from ptanalyze.analysis.frames import whatif_frame
 from ptanalyze.analysis.setup import Setup
@@ -133,15 +133,6 @@ def test_a_new_column_is_in_json_frame_and_full_table_from_its_one_place(monkeyp
     larger = replace(found[0], facts={"bloat_bytes": 1, "x": 2}, findings=(noted("scale", scale=16),))
     [heading, row] = [line[""] for line in everything([larger])][-2:]
     assert "captured" in heading and "x" in row  # as counted; held memory is of the larger run, above
-
-
-def test_what_a_policy_does_not_act_on_is_as_under_its_baseline(tmp_path):
-    """Captured on one node, private: else it loses what first touch gains. A start-up has no break-even."""
-    how = {"nodes": 1, "threads": 4, "sharing": "private", "accesses": 20000}
-    private = synth(tmp_path / "c", "256M", init_trace=False, **how)
-    for baseline in ("auto", "bind", "linux"):
-        assert whatif(private, "thp:fragmentation=1", baseline=baseline)["leaf_LL_share"].nunique() == 1
-    assert whatif(synth(tmp_path / "d", "64M", **how), "mitosis")["pays_back_seconds"].isna().all()
 
 
 @given(st.floats(0.01, 100), st.floats(0, 1))
