@@ -338,9 +338,11 @@ def test_data_are_spread_over_nodes_with_cpus_if_several_read_at_a_time(server, 
     assert found.kind == kind and (found.action and found.action.numbers["nodes"]) == nodes
 
 
-def test_accesses_that_the_tlbs_hold_do_not_tell_what_limits_a_run(tmp_path):
+def test_accesses_that_the_tlbs_hold_do_not_tell_what_limits_a_run(tmp_path, monkeypatch):
     few = advise(synth(tmp_path / "made", "1G", accesses=100, init_trace=False, **FOUR)).verdict
     assert (few.kind, few.parts, few.action, few.limit.numbers["entries"]) == (verdict.FEW, [], None, 1536)
+    monkeypatch.setattr("ptanalyze.core.trace.Trace.sampled_walks", True)  # each sample is many
+    assert advise(synth(tmp_path / "few", "8M", accesses=5000, init_trace=False)).verdict.kind != verdict.FEW
 
 
 def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):

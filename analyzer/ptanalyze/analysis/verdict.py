@@ -79,7 +79,7 @@ class Workload:
     already        of a dump, as already_huge
     at_once        nodes that the walks come from at a time, as _at_once
     cpu_nodes      nodes with CPUs, where others have none
-    tlb_entries    of the last-level TLBs of the CPUs in the trace, 0 without one
+    tlb_entries    of the last-level TLBs of the CPUs in the trace, 0 without one, or of samples
     process        what -p takes for the captured process, the name of its program; PID where none is known
     started        whether it was recorded from its start, as who recorded it; else it runs as a service does
     """
@@ -163,7 +163,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     nodes = [node for node in snapshot.topology.nodes if node.id != UNKNOWN_NODE]
     frames = [int(np.diff(node.frames, axis=1).sum()) for node in nodes] if len(nodes) > 1 else [0]
     room = max(frames) * PAGE_BYTES * snapshot.scale  # a smaller run had smaller nodes
-    how, threads = scenario.placement.how, threads_of(scenario)
+    how, threads, whole = scenario.placement.how, threads_of(scenario), traced > scenario.trace.sampled_walks
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
     small = 0 if snapshot.native else int(np.count_nonzero(snapshot.nested.level == 1))
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
@@ -183,7 +183,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         already=None if traced else already_huge(snapshot, mapped),
         at_once=_at_once(scenario, node) if traced else 0.0,
         cpu_nodes=machine.cpu_nodes if machine.memory_nodes else (),
-        tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * traced,
+        tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * whole,
         process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
         started=traced and "another_user" not in snapshot.facts,
     )
