@@ -16,6 +16,11 @@ class Terminated(KeyboardInterrupt):
 def main() -> "NoReturn":
     """Run the command line. SIGTERM and SIGHUP end it as Ctrl-C does, with exit code 128 + their number."""
     fill_streams()
+    try:  # where memory runs out, as in a service's control group, it is us that the kernel must kill
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000" * ("--" not in sys.argv))  # else a program that is started would inherit it
+    except OSError:
+        pass
     asked = 0
 
     def end(number: int, frame: "FrameType | None") -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from ..core.errors import PtanalyzeError, as_root, meant, printable, uninstalled
-from ..core.process import be_first_to_go, forget_what_is_no_number, seen_signals
+from ..core.process import forget_what_is_no_number, seen_signals
 from ..core.version import __version__
 
 
@@ -92,8 +92,6 @@ class Commands(click.Group):
         if self.get_command(context, name) is None and not name.startswith("-"):
             near = meant(name, entries()) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
-        if "--" not in arguments:  # else a program would inherit it
-            be_first_to_go()
         found, command, rest = super().resolve_command(context, arguments)
         if command is not None:
             for one in (command, *getattr(command, "commands", {}).values()):

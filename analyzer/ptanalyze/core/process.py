@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -17,12 +17,6 @@ from .errors import is_whole
 
 Result = TypeVar("Result")
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
-
-
-def be_first_to_go() -> None:
-    """Let the kernel kill us first where memory runs out, as in a service's control group (proc(5))."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
 
 
 def in_order(

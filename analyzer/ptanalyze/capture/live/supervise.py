@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...core.errors import UsageError, is_whole
-from ...core.process import be_first_to_go
 from ...core.safe_files import temporary_directory
 from ...core.trace import Trace
 from ...formats.atomic import caller, take_over
@@ -230,6 +229,7 @@ def die_with_us() -> Callable[[], None]:
     return prepare
 
 
+FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 TICK = 0.5  # seconds between two looks at a program that runs
 SOON = 0.02  # the least, at first, where its memory at the peak is wanted
@@ -417,7 +417,8 @@ def start(argv: list[str], user: pwd.struct_passwd | None = None) -> Process:
     def prepare() -> None:
         die()
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ours to send, though our shell had it ignored
-        be_first_to_go()
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_GO)
 
     return subprocess.Popen(argv, stdin=stdin, process_group=0, preexec_fn=prepare, **as_user(user))
 
