@@ -54,13 +54,15 @@ def command(pid: int, to: int | None, dry_run: bool, pause: float, as_json: bool
         raise pt.UsageError("relocate: --json prints the plan; leave out --yes")
     pt.live.check_process(Path("/proc") / str(pid), pid)
     planned = relocate.plan(pid, to)
-    tables = relocate.leaf_tables(pid)
-    if as_json:
-        pt.terminal.print_json("relocate", relocate.plan_record(planned, tables), {})
-        return
-    if (dry_run or to is None) and not relocate.far(planned, tables):
-        pt.options.echo(f"{pt.live.called(pid)}: nothing to relocate: {relocate.at_home(planned, tables)}")
-        return
+    if dry_run or to is None:
+        tables = relocate.leaf_tables(pid)
+        if as_json:
+            pt.terminal.print_json("relocate", relocate.plan_record(planned, tables), {})
+            return
+        if not relocate.far(planned, tables):
+            here = relocate.at_home(planned, tables)
+            pt.options.echo(f"{pt.live.called(pid)}: nothing to relocate: {here}")
+            return
     if dry_run:
         for line in relocate.described(planned, tables):
             pt.options.echo(line)

@@ -48,9 +48,8 @@ def window_of(meter: Meter) -> float:
         before, seen = seen, meter.read()[0]
         grew += seen > before
     if grew < COARSE:
-        times = pt.errors.plural(grew, "time")
         way = "count smaller pieces of work; if it is no clock, as a line each second is, --for 20s does, too"
-        raise pt.UsageError(f"{meter.name} grows {times} in {MOST * LOOK:g} s: {way}")
+        raise pt.UsageError(f"{meter.name} grows {pt.errors.plural(grew, 'time')} a second: {way}")
     return 1.0
 
 

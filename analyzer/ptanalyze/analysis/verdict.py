@@ -571,8 +571,8 @@ def _busiest(base: Result) -> tuple[int, float, float]:
     counted = base.far_data
     if counted is None:
         return 0, 0.0, 0.0
-    by, most = counted.sum(axis=0), float(counted.sum(axis=0).max() / counted.sum())
-    return int(by.argmax()), most, most * float(evenly(counted.sum(axis=1)))
+    served = counted.sum(axis=0) / counted.sum()
+    return int(served.argmax()), float(served.max()), float(served.max() * evenly(counted.sum(axis=1)))
 
 
 def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Finding]:

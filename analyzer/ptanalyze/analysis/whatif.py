@@ -160,10 +160,10 @@ def chosen(
     """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others in their order."""
     plans = [plan_for(policy, params) for policy, params in policies]
     name, own = baseline_of(scenario, setup.baseline)
-    first = plan_for(name, own)
-    alike = [plan for plan in plans if plan.name == first.name and (not own or plan.params == first.params)]
-    first, plans = [*alike, first][0], [plan for plan in plans if plan not in alike[:1]]
-    return [first, *(plan.beside(first) for plan in plans)]
+    named = plan_for(name, own)
+    alike = (plan for plan in plans if plan.name == named.name and (not own or plan.params == named.params))
+    first = next(alike, named)
+    return [first, *(plan.beside(first) for plan in plans if plan is not first)]
 
 
 def by_scenario(

@@ -74,8 +74,8 @@ def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
         served = [(sets, ways) for of, sets, ways in reach if of == size]
         if not any(array.sets % sets == 0 and array.ways >= ways for sets, ways in served):
             shape = f"{array.entries} entries, {array.ways} ways"
-            multiples = (f"a multiple of {sets} sets of " if sets > 1 else "" for sets, _ in served)
-            words = (f"{each}{ways} ways or more" for each, (_, ways) in zip(multiples, served, strict=True))
+            many = "a multiple of {} sets of ".format
+            words = (f"{many(sets) if sets > 1 else ''}{ways} ways or more" for sets, ways in served)
             raise RefusedError(
                 f"tlb.{NAMES[size]} = {shape}: the trace was stripped of touches that hit in TLBs with "
                 f"{' or '.join(words)}, not in this one; record with --strip off, or name another machine or "
