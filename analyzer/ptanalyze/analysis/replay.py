@@ -127,7 +127,7 @@ def missed(of: Lines, held: int) -> float:
 def label(plan: Plan, plans: Sequence[Plan]) -> str:
     """The plan's name, and of several of one name the parameters that differ."""
     alike = [other.params for other in plans if other.name == plan.name]
-    differ = [f"{key}={value}" for key, value in plan.params.items() if any(p[key] != value for p in alike)]
+    differ = [f"{key}={own}" for key, own in plan.params.items() if any(p.get(key) != own for p in alike)]
     return ":".join([plan.name, *differ])
 
 
