@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -294,7 +293,7 @@ class Progress:
             echo(f"{left}; Ctrl-C ends the program and keeps what is recorded", err=True)
         if grown.seconds >= self.next:
             echo(f"ptanalyze: {line(grown, self.waiting_for)}", err=True)
-            self.next += min(self.next, STILL) if sys.stderr.isatty() else STILL
+            self.next += min(self.next, STILL)
 
     def sealing(self, grown: TraceSize) -> None:
         """The program has ended; what follows takes long for a large trace."""

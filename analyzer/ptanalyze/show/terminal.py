@@ -213,7 +213,7 @@ def number(value: float | None) -> str:
     return f"{value:,}"
 
 
-FIRST, STILL = 5.0, 30.0  # seconds before the first line on how far long work is, and between two
+FIRST, STILL = 5.0, 30.0  # seconds before the first line on how far long work is; most between two
 
 
 @contextmanager
@@ -239,8 +239,8 @@ def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
 
 @contextmanager
 def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Callable[..., None]]:
-    """Yields progress(done, total, what), which a thread writes to stderr each `every` seconds, and after the
-    `first`: "replaying walks, 42 % done after 1 min"."""
+    """Yields progress(done, total, what), which a thread writes to stderr after `first` seconds, and again when
+    as much time has passed, at most `every`: "replaying walks, 42 % done after 1 min"."""
     now, ended, began = ["at work for"], threading.Event(), time.monotonic()
     rounds: dict[str, tuple[int, int]] = {}  # by what is done: the round, and how far it has come
 
@@ -254,10 +254,9 @@ def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Ca
     def write() -> None:
         wait = min(first, every)
         while not ended.wait(wait):
-            wait = every
-            after = show_duration(time.monotonic() - began)
+            wait = min(passed := time.monotonic() - began, every)
             with suppress(OSError, ValueError):  # stderr that is gone
-                print(f"ptanalyze: {now[0]} {after}", file=sys.stderr, flush=True)
+                print(f"ptanalyze: {now[0]} {show_duration(passed)}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
