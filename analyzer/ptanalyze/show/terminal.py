@@ -239,8 +239,8 @@ def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
 
 @contextmanager
 def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Callable[..., None]]:
-    """Yields progress(done, total, what), which a thread writes to stderr after `first` seconds, and again when
-    as much time has passed, at most `every`: "replaying walks, 42 % done after 1 min"."""
+    """Yields progress(done, total, what), which a thread writes to stderr after `first` seconds, then when as
+    much time has passed again, at most `every`: "replaying walks, 42 % done after 1 min"."""
     now, ended, began = ["at work for"], threading.Event(), time.monotonic()
     rounds: dict[str, tuple[int, int]] = {}  # by what is done: the round, and how far it has come
 
