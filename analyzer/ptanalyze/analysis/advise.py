@@ -21,7 +21,7 @@ from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
 from .setup import Policies, Setup, numbered, open_replay_capture, policies_of, setup_of
-from .verdict import WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
+from .verdict import FEW, WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
 from .whatif import chosen, must_tell, replay_scenario
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Advised:
     @property
     def sentence(self) -> str:
         """The policy to use, its speed-up and its cost, and why; without a trace a bound."""
-        if self.best is self.base and one_node(self.base):
+        if self.verdict.kind == FEW or (self.best is self.base and one_node(self.base)):
             return self.verdict.answer
         if self.best is self.base:
             within = " within the budget" if any(advice.over for advice in self.ranked) else ""

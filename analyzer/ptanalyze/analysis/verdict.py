@@ -372,6 +372,8 @@ class Verdict(NamedTuple):
     @property
     def answer(self) -> str:
         """The best of what was asked for, in a sentence; on one node first that nothing can be remote."""
+        if self.kind == FEW:
+            return str(self.limit)
         first = next(iter(self.answers), None)
         if one_node(self.base):
             differs = [first.message] if first and first.kind != NONE else []
@@ -384,7 +386,7 @@ class Verdict(NamedTuple):
         remote = {part.kind: part.remote for part in self.parts if part.remote is not None}
         basis = [message("limit", "basis", base=label_of(self.base), **remote)] if len(remote) == 2 else []
         notes = [message("limit", "notes", notes=joined(self.notes, "; "))] if self.notes else []
-        lines = (self.limit, *(basis if self.kind in PLACED else []), *notes)
+        lines = (self.kind != FEW and self.limit, *(basis if self.kind in PLACED else []), *notes)
         return [text for line in lines if line and (text := str(line))]
 
     @property
@@ -396,7 +398,7 @@ class Verdict(NamedTuple):
         """For JSON."""
         return {
             "limit": self.kind,
-            "sentence": " ".join(self.limits),
+            "sentence": " ".join(self.limits) or str(self.limit or ""),
             "action": self.action and self.action.code,
             "today": " ".join(self.today[:1]),
             "research": str(self.research or ""),
@@ -419,15 +421,16 @@ def verdict(
     over     labels of policies beyond the budget: neither an answer nor an action
     notes    Verdict.notes
     """
-    base = results[0]
-    asked = [result for result in results[1:] if label_of(result) not in over]
+    base, few, accesses = results[0], None, int(results[0].hits.sum())
+    if about is not None and accesses < about.tlb_entries:  # repeated, these never walk, whatever it does
+        few = message("limit", FEW, accesses=accesses, entries=about.tlb_entries)
+    asked = [result for result in results[1:] if not few and label_of(result) not in over]
     within = [result for result in (*asked, *besides) if result.policy != BOUND]
     within.sort(key=lambda result: standing(result, base))
     answers = [answer(result, base, results) for result in best_first([base, *asked])]
     best = answers[0].result if answers and effect(answers[0].result, base) > 0 else base
-    beware, accesses = cautions(base, best, asked), int(base.hits.sum())
-    if about is None or accesses < about.tlb_entries:  # repeated, these walk never, whatever the program does
-        few = None if about is None else message("limit", FEW, accesses=accesses, entries=about.tlb_entries)
+    beware = cautions(base, best, asked)
+    if about is None or few:
         return Verdict(base, answers, [], few, [], None, None, beware)
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
     barred = [*_forbidden(huge, about), *_gone(base)]
@@ -665,8 +668,7 @@ def _research(base: Result, within: Sequence[Result]) -> Message | None:
         return message("research", "none") if asked and base.speedup and not one_node(base) else None
     written = interval(best.speedup)
     alike = [result for result in asked if result.speedup and interval(result.speedup) == written]
-    names = list(dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)]))
-    *first, last = names
+    *first, last = dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)])
     each = f"{', '.join(first)} or {last}" if first else last
     return message("research", "gain", names=each, gain=best.speedup)
 
