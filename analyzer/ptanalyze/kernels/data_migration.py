@@ -104,7 +104,7 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
                 if clock[OUT] > room:
                     clock[WALK] = w
                     return False
-                take(regions, tables, rows, where, schedule, events, state, out)
+                take(tables, rows, where, schedule, events, state, out)
             if clock[OUT] > room:
                 clock[WALK] = w
                 return False
@@ -127,36 +127,30 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     while clock[STEP] < events.at.size:
         if clock[OUT] > room:
             return False
-        take(regions, tables, rows, where, schedule, events, state, out)
+        take(tables, rows, where, schedule, events, state, out)
     return True
 
 
 @kernel
-def take(regions, tables, rows, where, schedule, events, state, out):
+def take(tables, rows, where, schedule, events, state, out):
     """Pass the next event's step on, or turn a RANGE into moves."""
-    step, begin = state.clock[STEP], state.clock[OUT]
+    step, begin, guest = state.clock[STEP], state.clock[OUT], state.guest
     state.clock[STEP] += 1
-    pass_on(step, regions, tables, rows, where, schedule, events, state, out)
-    out.chunk[begin : state.clock[OUT]] = events.chunk[step]
-
-
-@called_hook
-def pass_on(step, regions, tables, rows, where, schedule, events, state, out):
-    guest = state.guest
     kind, to = events.kind[step], np.int64(events.to[step])
     row, lo, hi = slot_range(events, step)
     row, lo, hi = np.int64(row), np.int64(lo), np.int64(hi)
     if kind == RANGE:
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
-                move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
-        return
-    if kind in (CLEAR, MOVE):
-        move_pages(guest, events, step)
-    put(
-        state, out, events.at[step], kind, row, lo, hi, events.was[step], events.number[step], to,
-        events.node[step], events.call[step],
-    )  # fmt: skip
+                move_by_event(step, row, slot, to, tables, rows, where, schedule, events, state, out)
+    else:
+        if kind in (CLEAR, MOVE):
+            move_pages(guest, events, step)
+        put(
+            state, out, events.at[step], kind, row, lo, hi, events.was[step], events.number[step], to,
+            events.node[step], events.call[step],
+        )  # fmt: skip
+    out.chunk[begin : state.clock[OUT]] = events.chunk[step]
 
 
 @called_hook
@@ -184,7 +178,7 @@ def place_page(guest, row, slot, node):
 
 
 @called_hook
-def move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out):
+def move_by_event(step, row, slot, to, tables, rows, where, schedule, events, state, out):
     at, node, call = events.at[step], events.node[step], events.call[step]
     if not schedule.by_host:
         value = np.int64(state.guest[row, slot])
@@ -494,12 +488,8 @@ def host_frame(entry, level, code, frames):
     if not leaf(entry, level, code):
         return np.int64(-1)
     number = frame(entry, level, code)
-    return through_host(number, frames) if len(frames.level) > 0 else number
-
-
-@hook
-def through_host(number, frames):
-    """Host frame behind a guest frame, -1 where there is none."""
+    if len(frames.level) == 0:
+        return number
     if number >> 9 >= len(frames.host_of) or frames.host_of[number >> 9] < 0:
         return np.int64(-1)
     table = frames.host_of[number >> 9]

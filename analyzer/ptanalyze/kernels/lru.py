@@ -191,11 +191,7 @@ def _remainder(context, number, reciprocal, divisor):
     return types.uint64(types.uint64, types.uint64, types.uint64), generate
 
 
-def _modulo(number, reciprocal, divisor):
-    return number % divisor
-
-
-remainder = _modulo if config.DISABLE_JIT else _remainder
+remainder = (lambda number, _, divisor: number % divisor) if config.DISABLE_JIT else _remainder
 
 
 def touch_vector(row):
@@ -299,11 +295,7 @@ def _prefetch(context, array, index):
     return types.void(array, types.uint64), generate
 
 
-def _nothing(array, index):
-    pass
-
-
-prefetch = _nothing if config.DISABLE_JIT else _prefetch
+prefetch = (lambda array, index: None) if config.DISABLE_JIT else _prefetch
 
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows

@@ -528,7 +528,8 @@ def write_steps(w, last, until):
         elif kind == SPLITS:
             split_entry(w, byte_at(w, call[FROM]), byte_at(w, call[TO]))
         elif kind == MMAP:
-            mmap(w, call)
+            clear(w, call[FROM], call[TO])
+            new(w, call[FROM], call[TO], joined(w, call), call[NUMBER])
         elif kind == MUNMAP:
             unmap(w, call[FROM], call[TO])
         elif kind == MPROTECT:
@@ -579,20 +580,13 @@ def clear(w, start, end):
 
 
 @either
-def mmap(w, call):
-    start, end, prot = call[FROM], call[TO], call[NUMBER]
-    clear(w, start, end)
-    new(w, start, end, joined(w, start, end, call), prot)
-
-
-@either
-def joined(w, start, end, call):
+def joined(w, call):
     """Lineage of a mapping where nothing is: of the VMA before or after it if they merge, else a new one.
 
     Between two that it would merge with it joins the lower one: both were used, and by then they have
     anonymous memory of their own, which does not merge (is_mergeable_anon_vma).
     """
-    for near in (piece_at(w.vmas, start - 1), piece_at(w.vmas, end)):
+    for near in (piece_at(w.vmas, call[FROM] - 1), piece_at(w.vmas, call[TO])):
         if near != NONE and call[FLAGS] >= 0 and w.vmas.edges[near, PROT] == call[NUMBER]:
             lineage = w.vmas.edges[near, LINEAGE]
             if owner_of(w, lineage) == call[NODE] and w.lineages[lineage + 1, MERGES] == call[FLAGS]:
