@@ -24,8 +24,8 @@ from ..core.columns import (
 )
 from ..core.errors import RefusedError, UsageError
 from ..core.interval import share_bounds
-from ..core.machine import LINE_BYTES, Machine, share_of_cache
-from ..core.snapshot import Node, Snapshot, Topology
+from ..core.machine import LINE_BYTES, share_of_cache
+from ..core.snapshot import Node, Topology
 from ..core.trace import GUEST_BIT, SLOT_BITS, blocks, lines_per_page
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, price
@@ -90,21 +90,6 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
         if silent := result.finding(SILENT):
             lines.append(f"{where}: {silent.line}" if where else silent.line)
     return list(dict.fromkeys(lines))
-
-
-# Answers without a trace about a machine with another number of nodes than the captured one has.
-
-
-def other_machine(snapshot: Snapshot, machine: Machine) -> list[Finding]:
-    """Finding: the machine has another number of nodes; none where both have as many.
-
-    Without a trace each node of the machine is taken to walk as the captured process did.
-    """
-    captured, readers = len(snapshot.topology), len(machine.cpu_nodes)
-    if captured == machine.nodes:
-        return []
-    numbers: dict[str, Any] = {"model": machine.name, "nodes": machine.nodes, "captured": captured}
-    return [noted(ELSEWHERE, CAREFUL, readers=readers, **numbers)]
 
 
 # What an answer without a trace may claim: a bound, and no gain where the caches hold the leaf entries.
@@ -385,11 +370,15 @@ def _findings(scenarios: Sequence[Scenario], use: Use | Finding | None) -> list[
     """What holds under each policy: by what pages count, and what that says of a machine."""
     first, snapshots = scenarios[0], [scenario.snapshot for scenario in scenarios]
     found = [counted_by(snapshots, first.left_out)]
-    nodes = len(first.machine.cpu_nodes)  # from which each walk is assumed to be made
+    machine, captured = first.machine, len(first.snapshot.topology)
+    nodes = len(machine.cpu_nodes)  # from which each walk is assumed to be made
     at_most = noted("bound", line="bound-of-nodes" if nodes > 1 else "bound", nodes=nodes)
     found += use.findings if isinstance(use, Use) else [at_most]
     found += [use] if isinstance(use, Finding) else []
-    found += [*cached(scenarios), *other_machine(first.snapshot, first.machine)]
+    found += cached(scenarios)
+    if captured != machine.nodes:
+        about: dict[str, Any] = {"model": machine.name, "nodes": machine.nodes, "captured": captured}
+        found.append(noted(ELSEWHERE, CAREFUL, readers=nodes, **about))
     if len(scenarios) > 1:
         found.append(alike(len(scenarios), first.snapshot.heat is not None))
     return found

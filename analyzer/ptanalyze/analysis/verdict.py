@@ -433,7 +433,9 @@ def verdict(
     if about is None or few:
         return Verdict(base, answers, [], few, [], None, None, beware)
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
-    barred = [*_forbidden(huge, about), *_gone(base)]
+    barred = _forbidden(huge, about)
+    if (gone := base.finding(GONE)) and gone.weight == CAREFUL:  # many walks go there
+        barred.append(message("unknown", "gone", **gone.numbers))
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
     answered = bool(answers) and answers[0].result.policy == HUGE
@@ -527,12 +529,6 @@ def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
         return []
     call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
     return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
-
-
-def _gone(base: Result) -> list[Message]:
-    """Memory that was freed before its tables were read, if many walks go there: the same holds for it."""
-    found = base.finding(GONE)
-    return [message("unknown", "gone", **found.numbers)] if found and found.weight == CAREFUL else []
 
 
 def limit_of(

@@ -64,7 +64,12 @@ def describe(capture: Capture) -> dict[str, Rows]:
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
     if capture.processes or capture.lost:
-        sections |= {f"{PROCESS}{pid}": rows for pid, rows in process_rows(capture).items()}
+        for pid, one in capture.members.items():
+            if one.has_snapshot:
+                tree = one.snapshot.guest
+                rows: Rows = {"name": name(one), "table pages": len(tree)}
+                rows["leaf tables"] = int(np.count_nonzero(tree.level == 1))
+                sections[f"{PROCESS}{pid}"] = rows
     return sections
 
 
@@ -259,16 +264,3 @@ def describe_trace(trace: Trace) -> Rows:
         if isinstance(value, (str, int, float)) and key not in rows
     }
     return rows
-
-
-def process_rows(capture: Capture) -> dict[int, Rows]:
-    """{PID: its tables} of the processes that have page tables here."""
-    of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
-    return {
-        pid: {
-            "name": name(one),
-            "table pages": len(one.snapshot.guest),
-            "leaf tables": int(np.count_nonzero(one.snapshot.guest.level == 1)),
-        }
-        for pid, one in of.items()
-    }

@@ -95,7 +95,9 @@ class Commands(click.Group):
         found, command, rest = super().resolve_command(context, arguments)
         if command is not None:
             for one in (command, *getattr(command, "commands", {}).values()):
-                make_readable(one)
+                one.help = (one.help or "").replace("sudo ptanalyze", as_root(SHORT_IN_HELP))
+                if not isinstance(one, click.Group):
+                    one.format_options = partial(in_groups, one)
         return found, command, rest
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -125,15 +127,8 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(widest), every[name].summary) for name in names])
 
 
-def make_readable(command: click.Command) -> None:
-    """Write `as_root` in place of "sudo ptanalyze" in its help, as sudo searches no environment, and show
-    first the options of the command's own, then those that all replays have, then those of its output."""
-    command.help = (command.help or "").replace("sudo ptanalyze", as_root(SHORT_IN_HELP))
-    if not isinstance(command, click.Group):
-        command.format_options = partial(in_groups, command)  # type: ignore[method-assign]
-
-
 def in_groups(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
+    """The options of the command's own, then those that all replays have, then those of its output."""
     from ..core.options import OF_SOME, OPTIONS
 
     places = dict.fromkeys([*(OPTIONS.keys() - {*OF_SOME}), "balancing"], "Machine, run and model")

@@ -201,17 +201,10 @@ class Capture:
     def cache(self) -> Path | None:
         """Directory for data derived from this capture in the user's cache, None where that is not the
         user's alone. Nothing is read from the capture's own directory, nor written to it."""
-        place = cache_directory()
-        return place / self.identity if place and own_directory(place / self.identity) else None
-
-
-def cache_directory() -> Path | None:
-    """The user's cache, made if it is not there; None where it is not the user's alone."""
-    place = user_cache()
-    if place is None or not own_directory(place):
-        return None
-    place.chmod(0o700)
-    return place
+        if (place := user_cache()) is None or not own_directory(place):
+            return None
+        place.chmod(0o700)
+        return place / self.identity if own_directory(place / self.identity) else None
 
 
 def open_capture(directory: PathLike) -> Capture:

@@ -11,7 +11,7 @@ from ..core.interval import Interval
 from ..core.machine import Machine
 from ..core.safe_files import Undecodable, plain_toml, read_given, struct_of
 from ..cost.law import LEAST as LEAST_MEASURED
-from ..cost.law import RATIOS, Calibration, MeasuredRun, PageTrial, impossible, placement
+from ..cost.law import RATIOS, Calibration, PageTrial, impossible, placement
 from .atomic import atomic_write
 from .text_output import toml
 
@@ -59,17 +59,8 @@ def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration | Pa
     if raw.get("kind", PAGE_SIZE) != PAGE_SIZE:
         raise InputError(path, "kind", raw["kind"], f"expected {PAGE_SIZE}, or no kind")
     plain = {field: value for field, value in raw.items() if field not in HEAD}
-    if "kind" in raw:
-        trial = struct_of(plain, PageTrial)
-        _check_intervals(path, trial)
-        return trial
-    record = struct_of(plain, Calibration)
-    _check_intervals(path, record)
-    _check(path, record)
-    return record
-
-
-def _check_intervals(path: str | PathLike[str], record: Calibration | PageTrial) -> None:
+    kind: type[Calibration | PageTrial] = PageTrial if "kind" in raw else Calibration
+    record = struct_of(plain, kind)
     for field in record.__struct_fields__:
         interval, low, high = getattr(record, field), LEAST.get(field, 0.0), MOST.get(field, FACTOR)
         if isinstance(interval, Interval) and not (
@@ -78,6 +69,9 @@ def _check_intervals(path: str | PathLike[str], record: Calibration | PageTrial)
             shown = ", ".join(f"{value:g}" for value in interval)
             why = f"expected low, middle, high in this order from {low:g} to {high:g}"
             raise InputError(path, field, shown, why)
+    if isinstance(record, Calibration):
+        _check(path, record)
+    return record
 
 
 def _check(path: str | PathLike[str], record: Calibration) -> None:
@@ -87,7 +81,11 @@ def _check(path: str | PathLike[str], record: Calibration) -> None:
         if known and not LEAST_MEASURED <= value <= FACTOR:
             raise InputError(path, field, value, f"expected a number from {LEAST_MEASURED:g} to {FACTOR:g}")
     for which in ("local", "remote"):
-        _check_run(path, which, getattr(record, which))
+        if (run := getattr(record, which)) is not None:
+            if run.cycles is None and run.seconds is None:
+                raise InputError(path, f"{which}.cycles", None, "expected cycles, or seconds")
+            for field, value, why in impossible(run):
+                raise InputError(path, f"{which}.{field}", value, why)
     if (record.remote is None) != (record.placement is None):
         raise InputError(path, "placement", record.placement, "a remote run and its placement go together")
     for field in ("placement", "at"):
@@ -102,12 +100,3 @@ def _fits(name: str, native: bool) -> bool:
     except UsageError:
         return False
     return (where.ept is None) == native
-
-
-def _check_run(path: str | PathLike[str], which: str, run: MeasuredRun | None) -> None:
-    if run is None:
-        return
-    if run.cycles is None and run.seconds is None:
-        raise InputError(path, f"{which}.cycles", None, "expected cycles, or seconds")
-    for field, value, why in impossible(run):
-        raise InputError(path, f"{which}.{field}", value, why)

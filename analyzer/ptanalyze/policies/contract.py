@@ -217,11 +217,6 @@ NEEDS: dict[
 OF_THE_TRACE = ("trace", "events", "data nodes")  # needs that a trace meets
 
 
-def nodes_in_guest(params: Any) -> Collection[str]:
-    """Policy.extra_needs of a policy whose parameter `layers` says whether the guest's kernel takes part."""
-    return ("node numbers",) if "gPT" in LAYERS_ACT[params.layers] else ()
-
-
 def check_needs(policy: Policy, params: Any, scenario: Scenario, by_guest: bool = True) -> None:
     """RefusedError names the first need of the policy that the capture lacks, and the way out.
 

@@ -135,5 +135,5 @@ POLICY = contract.Policy(
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
     scope=lambda params: contract.LAYERS_ACT[params.layers],
-    extra_needs=lambda params: contract.nodes_in_guest(params) if params.mode == "nv" else (),
+    extra_needs=lambda params: ("node numbers",) * (params.mode == "nv" and params.layers != "ept"),
 )

@@ -207,10 +207,6 @@ class RssPeak:
             return now >= LEAST
         return now - self.first >= max(GROWN * (self.kept - self.first), LEAST)
 
-    def larger_now(self) -> bool:
-        """Whether page tables read now, at the end, would be of more memory than those kept."""
-        return self.resident() >= self.kept
-
 
 # Children that must not outlive us, even if we are killed.
 
@@ -312,7 +308,7 @@ class Tracee:
         Each reading has a directory of its own, and one assignment says which is kept: a Ctrl-C anywhere in
         here leaves one whole reading or another.
         """
-        if not self.dumper or (why != "peak" and self.peak and not self.peak.larger_now()):
+        if not self.dumper or (why != "peak" and self.peak and self.peak.resident() < self.peak.kept):
             return
         place = self.directory / f"{READING}{next(self.readings)}"
         resident = self.peak.resident() if self.peak else 0

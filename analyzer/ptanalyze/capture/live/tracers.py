@@ -47,7 +47,10 @@ def examined(path: Path) -> Qemu:
 
     The interface of plugins begins at version 2 since QEMU 9.0.
     """
-    version = version_of(path)
+    found = re.search(r"version (\d+)\.(\d+)", text := said_by(path, "--version"))
+    if not found:
+        raise UsageError(f"{path}: --version says {text[:60]!r}, no version of QEMU")
+    version = int(found[1]), int(found[2])
     if version < (7, 2):
         raise UsageError(
             f"{path}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
@@ -58,15 +61,6 @@ def examined(path: Path) -> Qemu:
             f"one that has them: {BY_WHEEL}; or build QEMU with --enable-plugins and put it first in PATH"
         )
     return Qemu(path, version, native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so"))
-
-
-def version_of(path: Path) -> tuple[int, int]:
-    """(major, minor) of qemu-x86_64; UsageError if it does not tell."""
-    text = said_by(path, "--version")
-    match = re.search(r"version (\d+)\.(\d+)", text)
-    if not match:
-        raise UsageError(f"{path}: --version says {text[:60]!r}, no version of QEMU")
-    return int(match[1]), int(match[2])
 
 
 def said_by(program: Path, option: str) -> str:
