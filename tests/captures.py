@@ -148,18 +148,15 @@ def write_trace(path, trace, strip=False):
                 while event is not None and event["chunk"] <= number:
                     write_event(writer, event)
                     event = next(events, None)
-                write_chunk(writer, trace.chunks[number], page, batch, start, strip)
+                chunk = trace.chunks[number]
+                part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
+                own = page[part], batch.write[part], batch.count[part].astype(np.int64)
+                kept = keep(*own) if strip else slice(None)
+                named = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
+                writer.chunk(*(column[kept] for column in own), **named)
         while event is not None:
             write_event(writer, event)
             event = next(events, None)
-
-
-def write_chunk(writer, chunk, page, batch, start, strip):
-    part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
-    page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
-    kept = keep(page, write, count) if strip else slice(None)
-    named = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
-    writer.chunk(page[kept], write[kept], count[kept], **named)
 
 
 def write_event(writer, event):

@@ -31,11 +31,6 @@ def operations(scenario):
     return [step["op"] for step in scenario["steps"] if "op" in step]
 
 
-def of_a_forked(step):
-    """Whether a step is of a process that another one forked."""
-    return "of" in step or ("op" in step and actor(step["op"]) >= FORKED)
-
-
 def actor(line):
     return int(line.split()[1])
 
@@ -328,7 +323,7 @@ def differences(scenario, policy, params, threads, model=seen_by_replay):
     compared, found = 0, {}
     theirs, mine = measured(scenario, policy), observed(scenario, policy, params, threads, model)
     for step, real, ours in zip(scenario["steps"], theirs, mine, strict=True):
-        if of_a_forked(step):
+        if "of" in step or ("op" in step and actor(step["op"]) >= FORKED):
             continue
         compared += len(real)
         name = step.get("op") or f"check {step['check']}"

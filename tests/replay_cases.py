@@ -91,11 +91,6 @@ def events(counters, host=False):
     return {(EVENT_KINDS[k], int(a), int(b)): int(found[k, a, b]) for k, a, b in np.argwhere(found)}
 
 
-def _remap(where, old, new, target):
-    overlap = target < where + old and where < target + new
-    return (where, old, new, 1), where if overlap else target
-
-
 @st.composite
 def memory_events(draw, chunks, threads, moving):
     kinds = [
@@ -111,7 +106,9 @@ def memory_events(draw, chunks, threads, moving):
         if kind == Event.MMAP:
             arguments, result = (0, length, 3, draw(st.sampled_from([0x22, 0x32]))), where
         elif kind == Event.MREMAP:
-            arguments, result = _remap(where, min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE))
+            old, new, target = min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE)
+            overlap = target < where + old and where < target + new
+            arguments, result = (where, old, new, 1), where if overlap else target
         elif kind == Event.BRK:
             arguments, result = (where,), where
         elif kind == Event.MOVE_PAGES:
@@ -239,24 +236,20 @@ def with_events(case, kept):
 COSTS = load_costs(load_machine("sapphire-rapids"))
 
 
-def cold_machine():
-    machine = small_machine(2)
-    none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
-    caches = msgspec.structs.replace(machine.walk_caches, **none)
-    return msgspec.structs.replace(machine, walk_caches=caches)
-
-
-def answered(snapshot, policies, trace=None, nodes=2, **options):
+def answered(snapshot, policies, trace=None, **options):
     """[Result] of [(policy, parameters)]; where options say no other, on a small machine, by COSTS."""
-    how = {"machine": small_machine(nodes), "costs": COSTS, **options}
+    how = {"machine": small_machine(2), "costs": COSTS, **options}
     return replay_snapshot(snapshot, trace, policies, Setup.of(**how))
 
 
 def ask(snapshot, *names, params=None, trace=None, machine=None):
     """[Result]: linux's, then those of the policies, all with the same parameters."""
-    policies = [(name, params or {}) for name in names]
+    policies, small = [(name, params or {}) for name in names], small_machine(2)
+    none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
+    caches = msgspec.structs.replace(small.walk_caches, **none)
+    cold = msgspec.structs.replace(small, walk_caches=caches)
     how = {"threads_on": "round-robin", "baseline": "linux", "cold": True}
-    return answered(snapshot, policies, trace, machine=machine or cold_machine(), **how)
+    return answered(snapshot, policies, trace, machine=machine or cold, **how)
 
 
 # Prices of Counters that a test makes by hand.

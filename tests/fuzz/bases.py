@@ -228,6 +228,7 @@ HMAT = {
 def small_files(place, bases, texts):
     """{name of READERS: [base]}; captures and texts are those of a campaign, `place` is a new directory."""
     place.mkdir()
+    size = PERF_HEADER.size
     records, accesses = dynamorio(), test_foreign_traces.RECORDS.tobytes()
     found = {
         "host": [host(place / f"{at}", *of) for at, (of, _) in enumerate(test_host.LAYOUTS.values())],
@@ -245,7 +246,7 @@ def small_files(place, bases, texts):
         "calibration": texts["calibration.toml"] + texts["trial.toml"],
         "perf stat": texts["perf-stat"],
         "perf script": texts["perf-script"],
-        "perf.data": [perf_data()],
+        "perf.data": [PERF_HEADER.pack(b"PERFILE2", size, 136, size, 136, 300, 40).ljust(340, b"\7")],
         "lackey": texts["lackey"],
         "champsim": [accesses],
         "champsim.gz": [gzip.compress(accesses)],
@@ -289,8 +290,3 @@ def dynamorio():
     first = [*test_foreign_traces.begin(7), *at(5, 1), (test_foreign_traces.INSTR, 3, 0x400000), read(9)]
     rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_foreign_traces.end(7)]
     return np.array([*first, *rest], DRMEMTRACE).tobytes()
-
-
-def perf_data():
-    head = PERF_HEADER.pack(b"PERFILE2", PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
-    return head.ljust(340, b"\7")

@@ -89,13 +89,9 @@ def native_dump_is_true(machine, run, regions):
         frames = pages_hold_magic(touched, tree, run.ram)
         placed_as_asked(touched.region.pages, run.ram.node(frames))
         placed_as_asked(touched.region.tables, tree.node[touched.holds(tree.base)])
-    survey_counts_the_same(tree, json.loads((run.share / "survey.json").read_text()))
-    return snapshot
-
-
-def survey_counts_the_same(tree, counted):
-    """Table pages by level and node as ptsurvey has them are those of the dump."""
+    counted = json.loads((run.share / "survey.json").read_text())  # table pages by level and node
     assert counted["unread"] == 0
     for level, by_node in enumerate(counted["tables"], 1):
         found = zip(*np.unique(tree.node[tree.level == level], return_counts=True), strict=True)
         assert by_node == {str(node): pages for node, pages in found}, level
+    return snapshot

@@ -139,18 +139,14 @@ def test_host_and_guest_join_into_one_capture_that_classifies_as_raw_memory_says
     assert (snapshot.guest.node == node).all()
     assert [each.cpus for each in snapshot.topology.nodes] == [(cpu,) for cpu in range(nested.guest.cpus)]
     counts = np.zeros((HOST.nodes + 1, HOST.nodes + 1), np.int64)
-    for table, frames in leaf_frames(nested.inside.guest):
+    guest = nested.inside.guest
+    for level in (1, 2, 3):
+        table, slot = np.nonzero(entries.leaf(guest.entries, level) & (guest.level == level)[:, None])
+        frames = entries.frame(guest.entries[table, slot], level)
         behind = translate(host.tree, frames.astype(np.uint64) << np.uint64(12))[2]
         np.add.at(counts, (node[table], host.tree.node[behind]), 1)
     found = classify_pages(address_space(snapshot, np.zeros(0, np.uint64))).counts
     assert (found[0] == counts).all()
-
-
-def leaf_frames(tree):
-    """(table, frame) of each leaf entry, int64[n] each, a level at a time."""
-    for level in (1, 2, 3):
-        table, slot = np.nonzero(entries.leaf(tree.entries, level) & (tree.level == level)[:, None])
-        yield table, entries.frame(tree.entries[table, slot], level)
 
 
 @pytest.mark.parametrize("how", ["live", "stopped"])

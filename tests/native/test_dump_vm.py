@@ -305,14 +305,6 @@ def parts(path):
     return data[types : types + types_length], data[strings : strings + strings_length]
 
 
-def whole_btf():
-    """The kernel's BTF, followed by that of the module kvm, whose numbers go on where the kernel's end."""
-    types, strings = parts(BTF / "vmlinux")
-    if (BTF / "kvm").exists():
-        types, strings = (a + b for a, b in zip((types, strings), parts(BTF / "kvm"), strict=True))
-    return HEADER.pack(0xEB9F, 1, 0, HEADER.size, 0, len(types), len(types), len(strings)) + types + strings
-
-
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory):
     dumping.need_kvm()
@@ -325,7 +317,11 @@ def loader(tmp_path_factory):
 
 @pytest.mark.parametrize("renamed", [[], [N_USED], [N_USED, IN_STATISTICS]], ids=["here", "nowhere", "7.2"])
 def test_the_number_of_shadow_tables_may_be_elsewhere_or_nowhere(loader, tmp_path, renamed):
-    btf = whole_btf()
+    """Numbers in the BTF of the module kvm go on where the kernel's end."""
+    types, strings = parts(BTF / "vmlinux")
+    if (BTF / "kvm").exists():
+        types, strings = (a + b for a, b in zip((types, strings), parts(BTF / "kvm"), strict=True))
+    btf = HEADER.pack(0xEB9F, 1, 0, HEADER.size, 0, len(types), len(types), len(strings)) + types + strings
     for old, new in renamed:
         assert btf.count(b"\0" + old + b"\0") == 1
         btf = btf.replace(b"\0" + old + b"\0", b"\0" + new + b"\0")

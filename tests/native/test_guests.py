@@ -32,15 +32,6 @@ ADDRESSES = {"header": 0x102000, "tables": 0x110000}
 ROOT = ADDRESSES["tables"] >> 12
 
 
-def build_guest(where, levels):
-    out = where / f"guest{levels}"
-    command = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
-    command += [f"-Wl,--section-start=.{name}={at:#x}" for name, at in ADDRESSES.items()]
-    command += ["-Wl,-z,max-page-size=4096", *["-DLA57"] * (levels == 5), "-o", out, PROGRAMS / "guest.S"]
-    subprocess.run(command, check=True, capture_output=True)
-    return out
-
-
 @contextmanager
 def qemu(where, program):
     """(process, socket path) of a guest of two vCPUs whose first one halted behind its page tables."""
@@ -75,8 +66,12 @@ def dump(pid, socket, place):
 def guest(request, tmp_path_factory):
     """(levels, process, socket path)"""
     assert shutil.which("qemu-system-x86_64"), "install qemu-system-x86"
-    where = tmp_path_factory.mktemp("guest")
-    with qemu(where, build_guest(where, request.param)) as (process, socket):
+    where, la57 = tmp_path_factory.mktemp("guest"), ["-DLA57"] * (request.param == 5)
+    command = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
+    command += [f"-Wl,--section-start=.{name}={at:#x}" for name, at in ADDRESSES.items()]
+    command += ["-Wl,-z,max-page-size=4096", *la57, "-o", where / "guest", PROGRAMS / "guest.S"]
+    subprocess.run(command, check=True, capture_output=True)
+    with qemu(where, where / "guest") as (process, socket):
         yield request.param, process, socket
 
 

@@ -132,23 +132,17 @@ def test_many_threads_leave_time_to_sample(tmp_path):
             process.kill()
 
 
-def ends_sampled(target, words, path):
-    """(Heat of two areas used alike, bool[2, P] their pages, accesses to each per second by its count)."""
-    before = asked(target)
-    sample(target.pid, path, 6, [10])
-    seconds, accesses = asked(target) - before
-    heat = read_heat(path)
-    start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
-    area = (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096))
-    return heat, area, accesses / seconds / 2
-
-
 @pytest.mark.full
 def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(programs, tmp_path):
     """Two areas used alike at both ends of 1 GiB."""
     with running(programs / "dump_ends", ENDS, 1024, stdin=subprocess.PIPE) as (target, words):
         for attempt in range(10):  # one in which the machine had time for both of us
-            heat, area, accesses = ends_sampled(target, words, tmp_path / f"bits{attempt}")
+            before, path = asked(target), tmp_path / f"bits{attempt}"
+            sample(target.pid, path, 6, [10])
+            seconds, accesses = asked(target) - before
+            heat, accesses = read_heat(path), accesses / seconds / 2
+            start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
+            area = (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096))
             walks = area @ heat.walks
             if np.allclose(walks / heat.sampled_seconds / accesses, 1, atol=0.1):
                 return

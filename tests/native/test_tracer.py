@@ -160,16 +160,10 @@ def test_a_forked_child_leaves_the_parent_s_trace_alone_and_has_its_own_when_fol
         assert path.name == f"trace.{child.facts['pid']}.ptt" and child.facts["ended"] == "exit"
 
 
-def start_forever(known, out, **options):
-    argv = traced(known, "forever", out=out, **options)
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    base = int(process.stdout.readline(), 16)
-    return process, base
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_killed_program_leaves_a_valid_trace_up_to_its_last_accesses(known, out, number):
-    process, base = start_forever(known, out)
+    process = subprocess.Popen(traced(known, "forever", out=out), stdout=subprocess.PIPE, text=True)
+    base = int(process.stdout.readline(), 16)
     time.sleep(0.2)
     process.send_signal(number)
     assert process.wait(10) == -number
@@ -518,22 +512,16 @@ def many(tmp_path_factory):
     return tracing.build(tmp_path_factory.mktemp("programs"), "many_threads")
 
 
-def threads_of_pages(trace, base, number):
-    """int64[number]: the thread that touched each page, -1: none did."""
-    found = np.full(number, -1)
-    for batch in trace.batches(1 << 20):
-        chunks = trace.chunks[batch.chunks]
-        page = pages_of(trace, batch.page) - (base >> 12)
-        inside = (page >= 0) & (page < number)
-        found[page[inside]] = np.repeat(chunks["thread"], chunks["touches"])[inside]
-    return found
-
-
 def test_no_thread_is_lost_however_high_the_numbers_that_the_emulator_gives_them(many, tmp_path):
     number = AT_ONCE + 200
     trace, (base,), status = run(many, str(number), "overlap", out=tmp_path / "t.ptt")
     assert status == 0 and "lost_threads" not in trace.facts
-    who = threads_of_pages(trace, base, number)
+    who = np.full(number, -1)  # touched each page
+    for batch in trace.batches(1 << 20):
+        chunks = trace.chunks[batch.chunks]
+        page = pages_of(trace, batch.page) - (base >> 12)
+        inside = (page >= 0) & (page < number)
+        who[page[inside]] = np.repeat(chunks["thread"], chunks["touches"])[inside]
     assert (who >= 0).all() and len(np.unique(who)) == number
 
 

@@ -50,25 +50,23 @@ MAP_FIXED = 0x32
 LOOPS = 3
 
 
-def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
-    """Thread 0 maps, touches and changes `pages` pages again and again; others spin on pages of their own.
+def looped(call, policy, local=0, remote=0):
+    """Thread 0 maps, touches and changes a page again and again; others spin on pages of their own.
 
     local   threads that spin on its socket; remote: on each of the others
     """
-    sockets = machine.nodes
+    sockets = HASWELL.nodes
     node = [0] + [0] * local + [s for s in range(1, sockets) for _ in range(remote)]
-    target = [TARGET + k * PAGE for k in range(pages)]
     own = [HEAP + t * REGION for t in range(len(node))]
     chunks, events = [(t, [va]) for t, va in enumerate(own)], []
     for _ in range(LOOPS):
-        events.append((len(chunks), 0, Event.MMAP, (0, pages * PAGE, 3, MAP_FIXED), TARGET))
-        chunks.append((0, target))
-        if call != Event.MMAP:
-            events.append((len(chunks), 0, call, (TARGET, pages * PAGE, 1), 0))
+        events.append((len(chunks), 0, Event.MMAP, (0, PAGE, 3, MAP_FIXED), TARGET))
+        chunks.append((0, [TARGET]))
+        events.append((len(chunks), 0, call, (TARGET, PAGE, 1), 0))
         if call != Event.MUNMAP:
-            events.append((len(chunks), 0, Event.MUNMAP, (TARGET, pages * PAGE), 0))
-    end = TARGET + pages * PAGE + REGION  # a neighbour keeps the last table
-    touched = [(va, 1000 + k) for k, va in enumerate(own + target)]
+            events.append((len(chunks), 0, Event.MUNMAP, (TARGET, PAGE), 0))
+    end = TARGET + PAGE + REGION  # a neighbour keeps the last table
+    touched = [(va, 1000 + k) for k, va in enumerate([*own, TARGET])]
     vmas = [(own[0], own[-1] + REGION, "spin"), (TARGET, end, "target")]
     snapshot = build_snapshot(touched, nodes=sockets, vmas=vmas)
     trace = build_trace(chunks, events, len(node))
@@ -76,14 +74,10 @@ def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
     placement = Placement(
         thread(trace.chunks), np.array(node, np.int16), thread(trace.events), "one thread a CPU"
     )
-    scenario = scenario_of(case(snapshot, trace, sockets, machine=machine)._replace(placement=placement))
-    return calls_of(scenario, policy, load_costs(machine))
-
-
-def calls_of(scenario, policy, costs):
+    scenario = scenario_of(case(snapshot, trace, sockets, machine=HASWELL)._replace(placement=placement))
     done = start(plan_for(policy), scenario)
     made = system_calls(scenario, replay_walks([done], scenario, scenario.reads()))
-    calls = counts.call_costs(both(done.counters), made, scenario.machine, costs)
+    calls = counts.call_costs(both(done.counters), made, HASWELL, load_costs(HASWELL))
     return {one.call: one for one in calls}
 
 
@@ -190,9 +184,8 @@ def made(call, calls, flushes=0, shootdowns=0, broadcasts=0, nodes=2):
     return found
 
 
-def busy(count, made=None, call=None, machine=SMALL, costs=COSTS):
-    ns = counts.busy_ns(both(count), machine, costs, made)
-    return ns.sum() if call is None else ns[kernels.CALLS.index(call)]
+def busy(count, made=None):
+    return counts.busy_ns(both(count), SMALL, COSTS, made).sum()
 
 
 def managed(count, made=None):
@@ -358,20 +351,15 @@ def test_hydra_interrupts_nobody_whom_linux_does_not(case):
     assert all((a == b).all() for a, b in zip(linux_made, hydra_made, strict=True))
 
 
-def unmapping(events):
-    """Two threads on two nodes touch three pages of their own each; then the first one calls."""
-    own = [HEAP + k * PAGE for k in range(3)], [HEAP + (1 << 39) + k * PAGE for k in range(3)]
-    snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(own[0] + own[1])], nodes=4)
-    trace = build_trace([(0, own[0]), (1, own[1])], events, 2)
-    return scenario_of(case(snapshot, trace, 4, machine=CASCADE))
-
-
 @pytest.mark.twin
 def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
-    nowhere = HEAP + (1 << 41)
-    calls = (nowhere, PAGE, 0), (HEAP, PAGE, -22), (HEAP, 2 * PAGE, 0)
-    scenario = unmapping([(2, 0, Event.MUNMAP, (va, size), result) for va, size, result in calls])
-    made, _ = made_and_run(scenario, "linux")
+    """Two threads on two nodes touch three pages of their own each; then the first one calls."""
+    own = [[start + k * PAGE for k in range(3)] for start in (HEAP, HEAP + (1 << 39))]
+    snapshot = build_snapshot([(va, 1000 + k) for k, va in enumerate(own[0] + own[1])], nodes=4)
+    calls = (HEAP + (1 << 41), PAGE, 0), (HEAP, PAGE, -22), (HEAP, 2 * PAGE, 0)
+    events = [(2, 0, Event.MUNMAP, (va, size), result) for va, size, result in calls]
+    trace = build_trace([*enumerate(own)], events, 2)
+    made, _ = made_and_run(scenario_of(case(snapshot, trace, 4, machine=CASCADE)), "linux")
     assert cells(made[MADE]) == {("munmap", 0): 2}
     assert cells(made[FLUSHES]) == cells(made[SHOOTDOWNS]) == {("munmap", 0): 1}
 
@@ -624,11 +612,6 @@ def machine():
     )
 
 
-def captured(tmp_path, pattern, accesses=200_000):
-    how = {"threads": 2, "init": "single", "init_trace": False, "pattern": pattern}
-    return ptanalyze.synth(tmp_path / pattern.replace(":", "-"), BIG, accesses=accesses, **how)
-
-
 def missing_lines(trace, lines):
     """Accesses of the second of two runs whose line is not among the last `lines`: one a page, by thread."""
     misses, caches = 0, {}
@@ -654,7 +637,8 @@ def test_no_more_data_are_said_to_be_in_dram_and_llc_than_a_simulation_finds_the
     tmp_path, machine, pattern
 ):
     """One line a page is the fewest there can be; the data's halves of L2 and LLC are taken as one cache."""
-    capture = captured(tmp_path, pattern)
+    how = {"threads": 2, "init": "single", "init_trace": False, "pattern": pattern}
+    capture = ptanalyze.synth(tmp_path / "made", BIG, accesses=200_000, **how)
     linux = ptanalyze.replay(capture, "mitosis", machine=machine).results[0]
     found = missing_lines(ptanalyze.load(capture).trace, 2048 + 512) / linux.walks
     assert linux.reads[8, ..., DRAM].sum() / linux.walks <= found * 1.02 + 0.01

@@ -230,7 +230,6 @@ def test_the_ports_ran_on_shared_walkers_and_lose_more_than_they_walk():
     for workload, least, most in (("btree", 1.45, 1.5), ("canneal", 1.6, 1.65)):
         run = {policy: mean_run(repeats) for policy, repeats in ports()[workload].items()}
         assert least < exposed_share(run["mitosis"], run["linux"]) < most
-        assert all(len(repeats) == 5 for repeats in ports()[workload].values())
 
 
 def test_the_prior_that_is_shipped_is_what_the_runs_give():

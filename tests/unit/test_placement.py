@@ -271,12 +271,12 @@ def test_recorded_nodes_must_exist_on_the_machine():
         place(trace_of(3, [0, 4, 7]), small_machine(2), "recorded", build_topology(8))
 
 
-def running(threads, turns, cpus=None):
+def running(threads, turns):
     """Every thread runs in turn, `turns` times; a munmap of the last thread's before each turn."""
     chunks = [(t, [0x1000]) for _ in range(turns) for t in range(threads)]
     events = [(k * threads, threads - 1, Event.MUNMAP, (0, 0), 0) for k in range(turns + 1)]
     trace = build_trace(chunks, events)
-    trace.chunks["cpu"] = -1 if cpus is None else cpus * turns
+    trace.chunks["cpu"] = -1
     return trace
 
 
@@ -334,25 +334,18 @@ SLOW = 2  # of three nodes
 MATRIX = ((100.0, 200.0, 300.0), (200.0, 100.0, 250.0), (300.0, 250.0, 250.0))
 
 
-def spread():
+@pytest.mark.twin
+def test_nobody_reads_from_a_node_without_cpus_and_no_replica_is_put_there():
     """Six regions, tables on nodes 0, 1, 2 in turn; the data of each region on one node."""
     pages = [
         (LOW_HEAP + r * REGION + k * PAGE, (r + 1) % 3 * strategies.FRAMES_PER_NODE + 512 * r + k)
         for r in range(6)
         for k in range(8)
     ]
-    return build_snapshot(pages, nodes=3, table_nodes=[0, 1, 2])
-
-
-def ask(policies, snapshot=None, machine=None):
     tiered = msgspec.structs.replace(small_machine(3), memory_nodes=(SLOW,), latency=Latency(idle=MATRIX))
-    setup = Setup.of(machine=machine or tiered, costs="server-2020")
-    return replay_snapshot(snapshot or spread(), None, [(name, {}) for name in policies], setup)
-
-
-@pytest.mark.twin
-def test_nobody_reads_from_a_node_without_cpus_and_no_replica_is_put_there():
-    linux, mitosis = ask(["mitosis"])
+    setup = Setup.of(machine=tiered, costs="server-2020")
+    snapshot = build_snapshot(pages, nodes=3, table_nodes=[0, 1, 2])
+    linux, mitosis = replay_snapshot(snapshot, None, [("mitosis", {})], setup)
     assert linux.walks == mitosis.walks == 2 * 48
     assert linux.reads[:, SLOW].sum() == 0 < linux.reads[:, :, SLOW].sum()
     assert mitosis.reads[:, :, SLOW].sum() == 0 and mitosis.row()["remote_reads"] == 0

@@ -117,14 +117,6 @@ def test_a_nodes_memory_stays_as_large_as_it_was(snapshot, topology):
     assert all(one[1] <= other[0] for one, other in pairwise(ranges))
 
 
-def same_space(one, other):
-    for name in ("parent", "node", "level", "base", "host_leaf", "host_slot"):
-        assert np.array_equal(getattr(one.tables, name), getattr(other.tables, name)), name
-    for name in ("va", "leaf", "level", "slot", "tlb_level"):
-        assert np.array_equal(getattr(one.regions, name), getattr(other.regions, name)), name
-    assert np.array_equal(one.host_of, other.host_of) and one.unplaced == other.unplaced
-
-
 @pytest.mark.twin
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
@@ -133,7 +125,12 @@ def test_every_result_of_a_redacted_capture_is_the_same(tmp_path_factory, data):
     trace = data.draw(traces(snapshot))
     facts = {"emulator": [[int(v["start"]), int(v["end"])] for v in snapshot.vmas if v["emulator"]]}
     shared = redacted(replace(snapshot, facts=facts), tmp_path_factory.mktemp("redact"))
-    same_space(address_space(snapshot, trace.regions), address_space(shared, trace.regions))
+    one, other = (address_space(each, trace.regions) for each in (snapshot, shared))
+    for name in ("parent", "node", "level", "base", "host_leaf", "host_slot"):
+        assert np.array_equal(getattr(one.tables, name), getattr(other.tables, name)), name
+    for name in ("va", "leaf", "level", "slot", "tlb_level"):
+        assert np.array_equal(getattr(one.regions, name), getattr(other.regions, name)), name
+    assert np.array_equal(one.host_of, other.host_of) and one.unplaced == other.unplaced
     one, other = (classify_pages(address_space(s, NOWHERE), by="vma") for s in (snapshot, shared))
     assert np.array_equal(one.counts, other.counts) and one.unresolved == other.unresolved
     for (_, one), (_, other) in zip(passes(snapshot, trace)[1], passes(shared, trace)[1], strict=True):

@@ -64,17 +64,11 @@ def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also)
 POLICIES = ["mitosis", "interleave", "ideal"]
 
 
-def first_alone(family, alone):
-    """What a dump of the first process by itself would have made."""
-    alone.mkdir()
-    write_snapshot(alone, open_capture(family).snapshot)
-    seal(alone, "process", {"pid": 7})
-    return alone
-
-
 def test_without_a_trace_processes_add_up(family, tmp_path):
-    alone = [first_alone(family, tmp_path / "first"), family / "pid-8", family / "pid-9"]
-    each = [replay(one, POLICIES).results for one in alone]
+    (first := tmp_path / "first").mkdir()  # as a dump of the first process by itself would have made it
+    write_snapshot(first, open_capture(family).snapshot)
+    seal(first, "process", {"pid": 7})
+    each = [replay(one, POLICIES).results for one in (first, family / "pid-8", family / "pid-9")]
     for of_all, *parts in zip(replay(family, POLICIES).results, *each, strict=True):
         assert of_all.walks == sum(part.walks for part in parts) > parts[0].walks
         for name in ("reads", "classes", "events"):

@@ -329,12 +329,6 @@ def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
     assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0, (2 << 21) + (1 << 30)]
 
 
-def longest_run(table):
-    """Places in a row that hold something: what a look-up may have to pass."""
-    free = np.flatnonzero(table == trace_codec.EMPTY)
-    return int(np.diff(np.concatenate([[-1], free, [len(table)]])).max()) - 1
-
-
 def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
     inverse = pow(trace_codec.HASH_FACTOR, -1, 1 << trace_codec.HASH_BITS)
     keys = np.array([k * inverse % (1 << trace_codec.HASH_BITS) for k in range(18_000)])
@@ -350,7 +344,8 @@ def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
         page, known = np.empty(len(regions), np.uint32), np.empty(len(regions), np.int64)
         trace_codec.number_pages(regions << 9, len(regions), table, known, 0, len(regions), page)
         assert np.array_equal(page >> 9, np.arange(len(regions))) and np.array_equal(known, regions)
-        runs[int(salt)] = longest_run(table[:-1])
+        free = np.flatnonzero(table[:-1] == trace_codec.EMPTY)  # a look-up may have to pass all between two
+        runs[int(salt)] = int(np.diff(free, prepend=-1, append=1 << 14).max()) - 1
     assert runs[0] == len(regions) and max(runs[salt] for salt in runs if salt) < 200
 
 

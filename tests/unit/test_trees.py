@@ -129,11 +129,7 @@ def test_every_region_is_resolved_as_by_following_entries(snapshot, data):
             assert level == 1
             assert int(space.tables.base[leaf]) == va >> 21 << 21
             assert space.tables.level[leaf] == 1
-    check_closed(space)
-
-
-def check_closed(space):
-    """Every table hangs below one that stands before it, up to a root at the top level."""
+    # every table hangs below one that stands before it, up to a root at the top level
     parent, level, base = space.tables.parent, space.tables.level.astype(int), space.tables.base
     for t in range(len(level)):
         if parent[t] < 0:
