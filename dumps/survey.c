@@ -21,6 +21,9 @@ static const char usage[] =
 	"Exit codes: 0 ok, 2 wrong use or refused.\n"
 	"Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYS_ADMIN and a kernel with BTF.\n";
 
+/* Processes whose tables are kept from us although we may read those of all users. */
+static struct { int named[8]; unsigned count; } kept;
+
 static void set_up(struct ptd_count *count, const struct kernel *kernel, const struct topology *topology)
 {
 	if (topology->range_count > PTD_RANGES)
@@ -102,11 +105,25 @@ static void survey(struct bpf *bpf, const struct kernel *kernel, const struct to
 	pagemap = open(path, O_RDONLY | O_CLOEXEC);
 	if (pagemap < 0 && (errno == EACCES || errno == EPERM) && !have_capability(CAP_DAC_READ_SEARCH))
 		fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_DAC_READ_SEARCH, as do all of other users; run as root", pid);
+	if (pagemap < 0 && (errno == EACCES || errno == EPERM) && kept.count++ < 8)
+		kept.named[kept.count - 1] = pid;
 	if (pagemap < 0)
-		return; /* ended, or kept from us by a security module or a container */
+		return; /* or it has ended */
 	if (count_process(bpf, kernel, topology, pagemap))
 		print_counts(bpf->count, pid, bpf_try_locate(bpf, pagemap)->pgtables_bytes);
 	close(pagemap);
+}
+
+static void tell_kept(void)
+{
+	if (!kept.count)
+		return;
+	fprintf(stderr, "ptsurvey: left out PID %d", kept.named[0]);
+	for (unsigned i = 1; i < kept.count && i < 8; i++)
+		fprintf(stderr, ", %d", kept.named[i]);
+	if (kept.count > 8)
+		fprintf(stderr, " and %u more", kept.count - 8);
+	fputs(": a security module or the container keeps page tables from us\n", stderr);
 }
 
 int main(int count, char **arguments)
@@ -134,5 +151,6 @@ int main(int count, char **arguments)
 	while (processes && (entry = readdir(processes)))
 		if (atoi(entry->d_name) > 0)
 			survey(&bpf, &kernel, &topology, atoi(entry->d_name));
+	tell_kept();
 	return fflush(stdout) || ferror(stdout) ? EXIT_WRONG_USE : EXIT_OK;
 }

@@ -156,21 +156,22 @@ def mean(weighted: Iterable[tuple[float | None, int]]) -> float | None:
     return sum(share * weight for share, weight in known) / total if total else None
 
 
-def survey() -> list[Surveyed]:
+def survey(quiet: bool = False) -> list[Surveyed]:
     """[Surveyed] of all processes that have memory of their own: the worst first, then by CPU time and by
     size. Nothing is stopped.
 
     An eBPF program counts table pages in the kernel and keeps no entry; leaf tables are not read at all.
     UsageError without the tool, or without the privileges of `dump process`. Processes that end meanwhile are
-    left out.
+    left out; so are those whose tables are kept from us, with a line on stderr unless `quiet`.
     """
     began, before = time.monotonic(), {int(proc.name): ticks(proc) for proc in PROC.glob("[0-9]*")}
     ran = subprocess.run([pt.live.native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
         said = ran.stderr.strip().splitlines() or ["ptsurvey failed"]
         raise pt.UsageError(f"survey: {said[-1].removeprefix('ptdump: ')}")
-    node_of = nodes_of_cpus()
-    found = []
+    if ran.stderr and not quiet:
+        pt.options.echo(ran.stderr.strip().replace("ptsurvey", "ptanalyze", 1), err=True)
+    node_of, found = nodes_of_cpus(), []
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
             if (counts := json.loads(line))["pid"] in before.keys() - {os.getpid()}:
@@ -197,21 +198,19 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
     huge = counts["huge"]
     status, command = facts(pid), (pt.live.shown(pid) / "cmdline").read_bytes()
     vm, name = is_vm(pid), (pt.live.shown(pid) / "comm").read_text("utf-8", "surrogateescape")
+    allowed, rss = status.get("Mems_allowed_list"), status.get("VmRSS", "0").removesuffix(" kB")
     return Surveyed(
         pid=pid,
         name=(vm_name(command) if vm else "") or name.rstrip("\n"),  # status escapes it
         kind="vm" if vm else "process",
         cgroup=cgroup_of((PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape")),
         table_bytes=int(counts["pgtables_bytes"]),
-        rss_bytes=1024
-        * sysfs.whole(f"/proc/{pid}/status", "VmRSS", status.get("VmRSS", "0").removesuffix(" kB")),
+        rss_bytes=1024 * sysfs.whole(f"/proc/{pid}/status", "VmRSS", rss),
         leaf=leaf,
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
-        may_use=frozenset(sysfs.parse_cpus(status["Mems_allowed_list"]))
-        if "Mems_allowed_list" in status
-        else None,
+        may_use=None if allowed is None else frozenset(sysfs.parse_cpus(allowed)),
     )
 
 

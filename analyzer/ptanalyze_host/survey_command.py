@@ -84,13 +84,14 @@ def command(
 
     if prometheus is not None and Path(prometheus).exists() and not Path(prometheus).is_file():
         raise pt.UsageError(f"--prometheus {prometheus}: a pipe or device; name a file, it is replaced whole")
-    found = survey.survey()
+    cron = prometheus is not None and not sys.stderr.isatty()  # which mails what is said
+    found = survey.survey(quiet=cron)
     if whom:
         pids = {word: [int(word)] if word.isdecimal() else pt.live.named(word) for word in whom}
         of = {word: [one for one in found if one.pid in pids[word] or one.name == word] for word in pids}
         found = [one for one in found if any(one in each for each in of.values())]
         for word in (word for word, each in of.items() if not each):
-            none = f"{word}: no process here with memory of its own"
+            none = f"{word}: no process here whose page tables can be read"
             none = none if pids[word] else pt.live.not_running(word)
             if not found:
                 raise pt.UsageError(none)
@@ -101,7 +102,7 @@ def command(
         with pt.formats.atomic_write(prometheus, given=True) as file:
             file.write(text.encode())
             os.fchmod(file.fileno(), 0o644)  # node_exporter, another user, reads it: it holds no addresses
-        if sys.stderr.isatty():  # cron mails what it says
+        if not cron:
             pt.options.echo(f"ptanalyze: wrote {prometheus}", err=True)
         if output.form == "table" and output.table_file is None:
             return

@@ -327,7 +327,6 @@ def test_a_survey_of_all_of_it_is_clean(programs):
     with running(programs / "dump_storm", "forks"), running(programs / "dump_storm", "execs"):
         env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
         for _ in range(2):
-            done = subprocess.run(
-                [SANITIZED / "ptsurvey"], capture_output=True, text=True, check=True, env=env
-            )
-            assert clean(done.stderr) == "" and done.stdout.count("\n") > 2
+            done = subprocess.run([SANITIZED / "ptsurvey"], capture_output=True, text=True, env=env)
+            said = clean(done.stderr).splitlines()[done.stderr.startswith("ptsurvey: left out PID") :]
+            assert done.returncode == 0 and said == [] and done.stdout.count("\n") > 2
