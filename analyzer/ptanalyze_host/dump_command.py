@@ -117,7 +117,7 @@ def dump_vm(
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without access
     to the guest, --guest-tables reads the tables its vCPUs are using into OUTPUT/cr3-FRAME; with --cr3, those
-    of any process.
+    of any process. A host without nested paging has shadow tables in their place: the exit code is 3.
 
     \b
     Examples:
@@ -132,4 +132,7 @@ def dump_vm(
     lines = dump(pid, output, stop=stop, max_stop=max_stop, vm=descriptor, guest=guest_tables, cr3=cr3)
     for line in lines:
         pt.options.echo(line, err=True)
+    if not any(root.kind != "shadow" and root.table is not None for root in pt.formats.read_vm(output).roots):
+        why = "without EPT or NPT KVM has shadow tables, which map guest-virtual addresses"
+        raise pt.errors.PartialDataError(f"{output}: not known: nested page tables; {why}")
     pt.options.echo(f"{output}: dumped; {pt.options.next_step('check', output)}")

@@ -17,7 +17,7 @@ import numpy as np
 
 import ptanalyze as pt
 
-from .dump import run_ptdump, stopping
+from .dump import PROVENANCE, run_ptdump, stopping
 
 ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 
@@ -221,8 +221,7 @@ def kvm_vcpus(pid: int, vm: int | None = None) -> tuple[tuple[pt.formats.Slot, .
     `pid` is no VMM, its VM cannot be read, or its memory is encrypted; PartialDataError if it ended.
     """
     command = [str(pt.live.native("ptdump")), "vcpus", str(pid)]
-    if vm is not None:
-        command += ["--vm", str(vm)]
+    command += [] if vm is None else ["--vm", str(vm)]
     memory, registers = (json.loads(line) for line in run_ptdump(command) if line.startswith("{"))
     if secret := memory["confidential"]:
         raise pt.UsageError(
@@ -386,7 +385,5 @@ def dump_vm(
         if guest:
             slots, vcpus = kvm_vcpus(pid, vm)
             lines += dump_guest_tables(process, inside, slots, vcpus, cr3)[1]
-        pt.formats.seal(
-            inside, "vm-host", {key: facts[key] for key in ("pid", "comm", "time") if key in facts}
-        )
+        pt.formats.seal(inside, "vm-host", {key: facts[key] for key in PROVENANCE if key in facts})
     return lines
