@@ -44,9 +44,14 @@ def main() -> "NoReturn":
     except KeyboardInterrupt:  # before run() could take it
         print("ptanalyze: interrupted", file=sys.stderr)
         code = 130
-    if asked:
-        leave_quietly()
-    raise SystemExit(128 + asked if asked else code)
+    if not asked:
+        raise SystemExit(code)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the terminal is gone: else Python's exit code would be 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    raise SystemExit(128 + asked)
 
 
 def fill_streams() -> None:
@@ -55,15 +60,6 @@ def fill_streams() -> None:
         os.set_inheritable(file, True)
     os.close(file)
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
-
-
-def leave_quietly() -> None:
-    """What is still buffered goes nowhere if the terminal is gone: else Python's exit code would be 120."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -98,18 +98,14 @@ class Footprint:
         unsure = self.unsure(lines.middle)
         if self.blurred(lines.middle):
             high *= BLUR
-        high = max(high * (1 + ORDER) + unsure, self._at_most(lines.low))
+        high = high * (1 + ORDER) + unsure
+        if self.mean[-1] <= lines.low < self.used:  # windows end before: the slope there, which only falls
+            high = max(high, filled(self.without(1.0), self.mean, self.mean[-1] * (1 - 1e-9))[1])
         return Interval(max(low * (1 - ORDER) - unsure, 0.0), middle, max(high, middle))
 
     def blurred(self, lines: float) -> bool:
         """Whether CPU time came in bursts, and a cache of these lines fills between two updates of it."""
         return not self.steady and self.filled(lines)[0] < TICK
-
-    def _at_most(self, lines: float) -> float:
-        """Where the windows end before the cache is full: the slope at their end, which only falls."""
-        if self.mean[-1] > lines or self.used <= lines:
-            return 0.0
-        return filled(self.without(1.0), self.mean, self.mean[-1] * (1 - 1e-9))[1]
 
     def unsure(self, lines: float) -> float:
         """Half the width of the 95 % interval of the reads by sampling: jackknife over parts of the time."""

@@ -240,11 +240,7 @@ class Trace:
     def pieces(self, least: int, first: int, last: int) -> Iterator[Piece]:
         """Iterate Pieces of chunks first..last-1, of about `least` touches each; no others are decoded but
         those of a piece that is cut."""
-        every = pieces(self.batches(least))
-        return every if (first, last) == (0, len(self.chunks)) else self._inside(every, first, last)
-
-    def _inside(self, every: Iterator[Piece], first: int, last: int) -> Iterator[Piece]:
-        for piece in every:
+        for piece in pieces(self.batches(least)):
             inside = slice(max(piece.chunks.start, first), min(piece.chunks.stop, last))
             if inside == piece.chunks:
                 yield piece

@@ -390,7 +390,12 @@ def read_index(path: str | PathLike[str]) -> Index:
     frames, offset = frames[order], offset[order]
     is_chunk = frames["kind"] == CHUNK
     events, threads = read_events(path, data, frames, offset, is_chunk, int(header["guest_base"]))
-    chunks = make_chunks(frames[is_chunk])
+    rows = frames[is_chunk]
+    chunks = np.zeros(len(rows), CHUNK_DTYPE)
+    chunks["touches"] = rows["records"]
+    chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
+    for name in ("accesses", "instructions", "time", "thread", "cpu"):
+        chunks[name] = rows[name]
     if not chunks["touches"].any():
         why = f"no access was traced (ended by {facts['ended']}); was the region of interest ever entered?"
         raise CaptureError(path, "touches", 0, why)
@@ -400,15 +405,6 @@ def read_index(path: str | PathLike[str]) -> Index:
     where = chunks, payload, length, base_page
     decoder = TraceDecoder(path, data, *where, checked=True)
     return Index(chunks, payload, length, events, threads, decoder.find_regions(), facts)
-
-
-def make_chunks(frames: np.ndarray) -> np.ndarray:
-    chunks = np.zeros(len(frames), CHUNK_DTYPE)
-    chunks["touches"] = frames["records"]
-    chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
-    for name in ("accesses", "instructions", "time", "thread", "cpu"):
-        chunks[name] = frames[name]
-    return chunks
 
 
 def read_events(

@@ -44,16 +44,10 @@ def count_nested(entries, segments, host, hist):
             if run[i] & PRESENT and region < regions:
                 kind = of_region[region]
             if kind == closer:
-                kind = np.uint8(entry_class(run[i], host))
+                kind = np.uint8(host.absent)
+                if mapped(run[i], 1, X86):
+                    kind = np.uint8(frame_class(frame(run[i], 1, X86), host))
             hist[row, kind] += 1
-
-
-@called_hook
-def entry_class(entry, host):
-    """Class of any x86 level 1 entry."""
-    if not mapped(entry, 1, X86):
-        return np.int64(host.absent)
-    return frame_class(frame(entry, 1, X86), host)
 
 
 @called_hook

@@ -67,23 +67,16 @@ def row_bank(owners, arrays, rows=ROWS):
     """
     sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
     ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
-    row = np.array([_row(way, rows) for way in ways.tolist()], np.int64)
+    row = -(-ways // rows[-1]) * rows[-1]
+    for fewer in reversed(rows):
+        row[(ways > 0) & (ways <= fewer)] = fewer
     end = np.cumsum(sets * row)
     stride = int(end[-1]) if len(end) else 0
     reciprocal = np.array([(1 << 64) // int(of) + ((1 << 64) % int(of) > 0) & MASK for of in sets], np.uint64)
     shape = np.stack([end - sets * row, sets, ways, row, reciprocal.view(np.int64)], axis=1)
-    return RowBank(_aligned(owners * stride), stride, shape)
-
-
-def _aligned(tags):
-    """EMPTY tags whose rows of 16 are cache lines."""
-    room = np.full(tags + 16, EMPTY, np.uint32)
-    first = -room.ctypes.data % 64 // 4
-    return room[first : first + tags]
-
-
-def _row(ways, rows):
-    return next((row for row in rows if 0 < ways <= row), -(-ways // rows[-1]) * rows[-1])
+    room = np.full(owners * stride + 16, EMPTY, np.uint32)
+    first = -room.ctypes.data % 64 // 4  # rows of 16 are cache lines
+    return RowBank(room[first : first + owners * stride], stride, shape)
 
 
 @hook

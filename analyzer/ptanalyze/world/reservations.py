@@ -267,7 +267,11 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     kernels.fault_all(own.captured, False, guest)
     late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
     _find_singles(own)
-    snapshot = _with_frames(program.snapshot, own)
+    tree = program.snapshot.guest
+    entries, mine = _own_copy(tree.entries), own.table < len(tree)
+    chosen = np.repeat(mine, 512)
+    kernels.rewrite(entries, own.table[mine], own.captured[chosen], own.now[chosen])
+    snapshot = replace(program.snapshot, guest=replace(tree, entries=entries))
     return Reservations(snapshot, counts, own.kept, early, late, len(program.stream))
 
 
@@ -323,14 +327,6 @@ def _find_singles(pages: GuestPages) -> None:
     left = np.flatnonzero((pages.users == kernels.MOVABLE) & ~taken)
     pages.now[pending[again]] = own[again]
     pages.now[pending[~again]] = left[: np.count_nonzero(~again)]
-
-
-def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
-    entries = _own_copy(snapshot.guest.entries)
-    mine = pages.table < len(snapshot.guest)
-    chosen = np.repeat(mine, 512)
-    kernels.rewrite(entries, pages.table[mine], pages.captured[chosen], pages.now[chosen])
-    return replace(snapshot, guest=replace(snapshot.guest, entries=entries))
 
 
 def _own_copy(entries: np.ndarray) -> np.ndarray:
