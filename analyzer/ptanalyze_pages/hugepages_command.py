@@ -81,12 +81,9 @@ def command(
         raise pt.UsageError(f"hugepages: give {' or '.join(both)}, not both")
     if pid is not None and capture is not None:
         raise pt.UsageError("hugepages: give a PID or a CAPTURE, not both")
-    typed = [
-        param
-        for param in context.command.params
-        if context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        and param.name not in ("capture", "pid")
-    ]
+    of_either = [param for param in context.command.params if param.name not in ("capture", "pid")]
+    source, given = context.get_parameter_source, ParameterSource.COMMANDLINE
+    typed = [param for param in of_either if source(param.name or "") is given]
     of_pid = {"dry_run", "undo", "seconds", "top", "least", "memory", "pause"}
     if capture is not None:
         pid = process_of(capture, any(param.name in of_pid for param in typed))
@@ -168,7 +165,7 @@ def change(
         again = shlex.join(["hugepages", str(blocks.pid), "--yes", *asked])
         step = f"; next: {pt.errors.as_root()} {again}" if len(chosen) else ""
         yield "longest wait   in tests of redis and memcached, not of this: 139 ms, with --pause 20 47 ms"
-        yield "meanwhile      a hash join all but stood still for 4 s, with --pause 20 was a fifth slower"
+        yield f"meanwhile      {pt.columns.message('trial', 'meanwhile')}"
         yield f"nothing was changed{step}"
         return
     must_be_made(blocks, len(chosen))

@@ -252,7 +252,10 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     began, rates, each = time.monotonic(), done.rates, max(how.limit / 6, how.window)
     first, last = 2 * each + 2 * how.window, AGAIN * how.window
     whole = max(how.limit, first + last)
-    how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s, done in about {whole:.0f} s")
+    meanwhile = pt.columns.message("trial", "meanwhile")
+    memory = pt.errors.size_in_words(HUGE * len(blocks.address))
+    how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
+    how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s")
     several(blocks, meter, done, "found", how, each)
     must_grow(done, how.seconds, 1)
     how.say(f"making {pt.errors.plural(len(blocks.address), 'block')} huge, and small again")

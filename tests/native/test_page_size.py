@@ -533,7 +533,9 @@ def test_a_trial_takes_as_long_as_it_says_or_ends_while_a_server_saves(areas, mo
     how = engine.How(seconds=1.0, limit=limit, precision=-1, say=say)
     with pages_of(areas.pid) as pages:
         engine.windows(pages, meter, done := Measured(""), how)
-    promised = int(re.search(r"done in about (\d+) s", said[0])[1])
+    promised = int(
+        re.search(r"turns 8.0 MiB huge and small, done in about (\d+) s; .* stand still", said[0])[1]
+    )
     assert promised == max(limit, 8) and done.gain and (forks or abs(sum(now) + 3 * 1.2 - promised) < 2.4)
     if forks:
         assert (done.made, len(done.rates["huge"])) == ([4] * 4 + [0] * engine.STILL, 3)
