@@ -121,7 +121,7 @@ class Blocks:
         changer: str = "",
     ) -> None:
         must_be_root()
-        if why := pt.live.keeps_page_size(pid):
+        if least and (why := pt.live.keeps_page_size(pid)):
             raise pt.UsageError(why)
         process = stack.enter_context(pt.live.open_process(pid))
         pt.live.check_process(process.proc, pid)
@@ -144,7 +144,7 @@ class Blocks:
         with process.there():
             self.areas = list(areas_in((self.proc / "smaps").read_text(errors="replace")))
             self.find(least)
-        if not len(self.address):
+        if least and not len(self.address):
             whys = counted(self.left) or "it has none"
             raise pt.UsageError(f"PID {pid}: no block of 2 MiB can be changed: {whys}")
 
@@ -412,9 +412,9 @@ def write_found(blocks: Blocks, but_huge: bool = False) -> Found:
 
 
 def undo(blocks: Blocks) -> dict[int, str]:
-    """{PID: blocks not as found after all} of it and of children forked since."""
+    """{PID: blocks not as found after all} of it and of children forked since; {}: none is recorded."""
     if not (found := record_of(blocks)):
-        raise pt.UsageError(f"PID {blocks.pid}: nothing to undo: no change of its pages is recorded")
+        return {}
     ours = np.isin(blocks.address, found.blocks)
     blocks.address, blocks.holes = blocks.address[ours], blocks.holes[ours]
     blocks.was_huge = np.isin(blocks.address, found.huge)
@@ -462,8 +462,7 @@ def undone(blocks: Blocks, kept: bool = False) -> Iterator[list[str]]:
     Gives a list of what is not as found afterwards.
     """
     is_new, left = not blocks.record.exists(), list[str]()
-    found = write_found(blocks, kept)
-    blocks.frames = found.frames
+    blocks.frames = (found := write_found(blocks, kept)).frames
     with pt.live.ends_once():
         try:
             yield left

@@ -185,7 +185,9 @@ def back(blocks: Blocks) -> Iterator[str]:
     from .blocks import ANEW, state, undo
 
     before = blocks.address[blocks.was_huge]
-    wrong = undo(blocks)
+    if not (wrong := undo(blocks)):
+        yield f"{pt.live.called(blocks.pid)}: nothing to undo: no change of its pages is recorded"
+        return
     before, after = np.intersect1d(before, blocks.address), blocks.address[blocks.huge()]
     changed = np.setdiff1d(before, after), np.setdiff1d(after, before)
     theirs = np.setdiff1d([*blocks.theirs], blocks.address[blocks.was_huge])
@@ -222,8 +224,7 @@ def view(table: DataFrame) -> Iterator[pt.columns.Section]:
     findings = [pt.columns.Finding(**{**one, "policy": ""}) for one in table.attrs["findings"]]
     careful = [finding.sentence for finding in findings if finding.weight == pt.columns.CAREFUL]
     yield pt.columns.Section(lines=[str(gains[0] if gains else message("hugepages", "none")), *careful, ""])
-    left = len(table) - MAPPINGS
-    more = [str(message("hugepages", "more", rows=left))] if left > 0 else []
+    more = [str(message("hugepages", "more", rows=left))] if (left := len(table) - MAPPINGS) > 0 else []
     yield pt.columns.Section("", rows, [*more, ""])
     worth = table[(table.saved_share >= WORTH_TYPING) & (table.walks_saved > 0)]
     lines = [

@@ -355,7 +355,12 @@ def test_hugepages_of_a_process_are_made_and_undone(program, capsys):
             assert said in capsys.readouterr().out
         assert run(["hugepages", pid]) == 0
         assert "4 blocks: locked" in capsys.readouterr().out
-        assert run(["hugepages", pid, "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
+        with subprocess.Popen(["sleep", "9"]) as small:  # it has no block of 2 MiB
+            for whose in (pid, str(small.pid)):
+                assert run(["hugepages", whose, "--undo"]) == 0
+                assert "nothing to undo" in capsys.readouterr().out
+            small.kill()
+        assert run(["hugepages", "4194304", "--undo"]) == 2 == run(["hugepages", pid, "--cold"])
         assert run(["hugepages", "lookup", "--yes"]) == 2
 
 
