@@ -236,9 +236,9 @@ def with_events(case, kept):
 COSTS = load_costs(load_machine("sapphire-rapids"))
 
 
-def answered(snapshot, policies, trace=None, **options):
+def answered(snapshot, policies, trace=None, nodes=2, **options):
     """[Result] of [(policy, parameters)]; where options say no other, on a small machine, by COSTS."""
-    how = {"machine": small_machine(2), "costs": COSTS, **options}
+    how = {"machine": small_machine(nodes), "costs": COSTS, **options}
     return replay_snapshot(snapshot, trace, policies, Setup.of(**how))
 
 

@@ -119,6 +119,7 @@ def test_a_hypervisor_moves_the_gpt_with_the_data_and_the_ept_stays_unless_migra
     assert np.flatnonzero(last(moved)).tolist() == [LL]
     assert linux.count("tables_moved") == moved.count("tables_moved") == linux.pages["guest"]
     assert linux.count("ipis") == 0
+    assert linux.finding("threads-move") is not None
 
 
 @pytest.mark.twin

@@ -245,6 +245,8 @@ def counted(
     }
     if adjacent[1] > 0.5 and not runs[0].plan.reshaping:  # of the run asked about, once
         findings.append(noted("in-order", CAREFUL, share=adjacent[1]))
+    if setup.move_threads:
+        findings.append(noted("threads-move", CAREFUL))
     every = []
     for run in runs:
         each = [run.counters] if run.first is None else [run.first, run.counters]
