@@ -168,6 +168,7 @@ $(VENV)/bin/pip:
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 	@echo "Installing ptanalyze and what it needs, about $(if $(UV),5,15) s"
 	@$(call INSTALL,--editable .)
+	@echo "Compiling its byte code, about 1 s"
 	@$(VENV)/bin/python -c "import compileall, pandas; compileall.compile_dir('analyzer', quiet=1)"
 	@touch $@
 
