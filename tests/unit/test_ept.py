@@ -55,7 +55,7 @@ def npt_to_ept(entries: Entries, level: int) -> Entries:
     entries = np.asarray(entries, np.uint64)
     out = entries & SAME
     for npt, ept in MOVED:
-        out |= moved(entries, npt, ept)
+        out |= (entries >> np.uint64(npt) & np.uint64(1)) << np.uint64(ept)
     out |= np.where(entries & NX == NONE, EXECUTE, NONE)
     kind = np.where(entries & PWT != NONE, WRITE_THROUGH, WRITE_BACK)
     kind = np.where(entries & PCD != NONE, UNCACHED, kind)
@@ -84,10 +84,6 @@ def converted(tree: Tree, encoding: str, convert: Callable[[Entries, int], Entri
         at = tree.level == level
         entries[at] = convert(tree.entries[at], level)
     return replace(tree, entries=entries, encoding=encoding)
-
-
-def moved(entries: Entries, source: int, target: int) -> Entries:
-    return (entries >> np.uint64(source) & np.uint64(1)) << np.uint64(target)
 
 
 # What is read of EPT entries, against the tables of Intel's manual, each bit of them.

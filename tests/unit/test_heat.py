@@ -301,17 +301,12 @@ def test_pages_whose_bits_the_kernel_does_not_clear_are_left_out(tmp_path):
     assert len(path.read_bytes()) > HEADER_DTYPE.itemsize and leave_out(path, []) == 0
 
 
-def sealed(directory, samples):
-    """A capture of two_regions() with samples."""
-    directory.mkdir()
-    write_snapshot(directory, two_regions())
-    write_bits(directory / "heat.bits", samples)
-    seal(directory, "process", {})
-    return open_capture(directory)
-
-
 def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_path):
-    capture = sealed(tmp_path / "app", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
+    (app := tmp_path / "app").mkdir()
+    write_snapshot(app, two_regions())
+    write_bits(app / "heat.bits", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
+    seal(app, "process", {})
+    capture = open_capture(app)
     said = describe(capture)["heat"]
     assert said["samples"] == 20 and said["lengths as measured (ms)"] == "10 of 10, 10 of 100"
     finding = next(one for one in check_capture(capture) if one.name.startswith("heat"))

@@ -288,14 +288,10 @@ CALLS = st.one_of(
 )
 
 
-def events_of(calls):
-    return build_trace([], [(0, 0, *call) for call in calls]).events
-
-
 @settings(max_examples=400, deadline=None)
 @given(st.lists(CALLS, max_size=12))
 def test_the_marked_pages_are_those_of_the_naive_twin(calls):
-    events = events_of(calls)
+    events = build_trace([], [(0, 0, *call) for call in calls]).events
     for mark in MARKS:
         found = getattr(advice(events), mark)
         assert (np.diff(found.reshape(-1).astype(np.int64)) > 0).all()

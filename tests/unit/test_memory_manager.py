@@ -283,13 +283,6 @@ def runs(pages, start, end):
     return found
 
 
-def held(vmas):
-    """What a VmaMap holds, over edges that are pages."""
-    begins = np.unpackbits(vmas.begins[0].view(np.uint8), bitorder="little")
-    pieces = [(at, *vmas.edges[at, [END, LINEAGE, PROT]].tolist()) for at in np.flatnonzero(begins).tolist()]
-    return [(start, end, what) for start, end, *what in pieces]
-
-
 CALL = st.tuples(RANGE, st.sampled_from(["map", "unmap", "protect"]), st.integers(0, 3))
 
 
@@ -307,7 +300,9 @@ def test_pieces_are_the_runs_of_a_dict_of_pages(calls):
         for page in range(start, end):
             pages.pop(page, None)
         pages |= {page: piece for lo, hi, piece in new for page in range(lo, hi)}
-        assert held(vmas) == runs(pages, 0, EDGES)
+        begins = np.flatnonzero(np.unpackbits(vmas.begins[0].view(np.uint8), bitorder="little")).tolist()
+        pieces = [(at, *vmas.edges[at, [END, LINEAGE, PROT]].tolist()) for at in begins]
+        assert [(start, end, what) for start, end, *what in pieces] == runs(pages, 0, EDGES)
 
 
 @pytest.mark.twin

@@ -50,10 +50,6 @@ def imported(text, tmp_path):
     return load(tmp_path / "made").trace
 
 
-def writes(trace):
-    return [write for batch in trace.batches(9) for write in batch.write.tolist()]
-
-
 def misses(text):
     """What import says: grep -E 'TLB [^|]* miss'."""
     return "".join(line for line in text.splitlines(True) if re.search(r"TLB [^|]* miss", line))
@@ -74,7 +70,8 @@ def test_data_sources_tell_walks_and_stores_and_how_many_accesses_missed(tmp_pat
     assert provenance["missed_tlb"] == len(store)
     (tmp_path / "misses").mkdir()
     trace = imported(misses(text), tmp_path / "misses")
-    assert trace.facts["walks"] and writes(trace) == store
+    writes = [write for batch in trace.batches(9) for write in batch.write.tolist()]
+    assert trace.facts["walks"] and writes == store
     assert "missed_tlb" not in load(tmp_path / "misses" / "made").manifest.provenance
 
 

@@ -25,14 +25,6 @@ from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 
 
-def together(case, names):
-    """{name: Counters} of policies that are replayed at once."""
-    scenario = scenario_of(case)
-    runs = {name: start(plan_for(name), scenario) for name in names}
-    replay_walks([*runs.values()], scenario, scenario.reads())
-    return {name: run.counters for name, run in runs.items()}
-
-
 def touching_all(nodes, pages=600, passes=2, events=()):
     """One VMA of the main thread's; every node touches every page, `passes` times."""
     vas = [HEAP + k * PAGE for k in range(pages)]
@@ -56,17 +48,16 @@ def test_mitosis_takes_n_times_the_pages_and_the_writes_and_every_read_is_local(
     assert all_.reads.sum() == np.einsum("bnnd->", all_.reads)
 
 
-def possible(case):
-    """Names of the policies that a case can be replayed under as it is, with the same reads."""
-    lacked = {"slow nodes", "nested tables"} if case.snapshot.native else {"slow nodes"}
-    return [p.name for p in policies().values() if p.reshape is None and not lacked & set(p.needs)]
-
-
 @pytest.mark.twin
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.booleans().flatmap(cases))
 def test_walks_and_reads_are_the_same_under_every_policy_and_ideal_takes_the_fewest_cycles(case):
-    found = together(case, possible(case))
+    lacked = {"slow nodes", "nested tables"} if case.snapshot.native else {"slow nodes"}
+    alike = [p.name for p in policies().values() if p.reshape is None and not lacked & set(p.needs)]
+    scenario = scenario_of(case)
+    runs = {name: start(plan_for(name), scenario) for name in alike}
+    replay_walks([*runs.values()], scenario, scenario.reads())
+    found = {name: run.counters for name, run in runs.items()}
     read = cost.read_cycles(case.machine)
     reads = {name: at_shares(one.reads, case.machine.llc)[0] for name, one in found.items()}
     cycles = {name: cost.walk_cycles(of_all, read, 0.0).sum() for name, of_all in reads.items()}

@@ -279,14 +279,10 @@ def answered(package, *arguments):
     return done.stdout
 
 
-def replayed(package, names, *arguments):
-    """{policy: its row of whatif}."""
-    out = answered(package, "whatif", *arguments, "-p", names, "--csv")
-    return {row["policy"]: row for row in pandas.read_csv(StringIO(out)).to_dict("records")}
-
-
 def test_the_pages_policies_run_where_they_are_installed(documented):
-    rows = replayed(documented, "big-vmas,leaf-moves,mitosis:nodes=0,2", "lookup")
+    asked = "lookup", "-p", "big-vmas,leaf-moves,mitosis:nodes=0,2", "--csv"
+    table = pandas.read_csv(StringIO(answered(documented, "whatif", *asked)))
+    rows = {row["policy"]: row for row in table.to_dict("records")}
     base, ours, mitosis = rows["first-touch"], rows["big-vmas"], rows["mitosis"]
     assert 0 < ours["pt_bytes_extra"] < mitosis["pt_bytes_extra"]  # not those of small VMAs
     assert base["leaf_LL_share"] < ours["leaf_LL_share"] <= mitosis["leaf_LL_share"]

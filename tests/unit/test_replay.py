@@ -326,12 +326,6 @@ def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those
 BEGIN, END, CALL = Event.ROI_START, Event.ROI_END, Event.MUNMAP
 
 
-def events_of(*kinds):
-    events = np.zeros(len(kinds), EVENT_DTYPE)
-    events["kind"] = kinds
-    return events
-
-
 @pytest.mark.parametrize(
     ("kinds", "begin", "end", "said"),
     [
@@ -346,7 +340,9 @@ def events_of(*kinds):
     ],
 )
 def test_the_region_is_from_its_first_start_to_its_last_end(kinds, begin, end, said):
-    region = region_of_interest(events_of(*kinds))
+    events = np.zeros(len(kinds), EVENT_DTYPE)
+    events["kind"] = kinds
+    region = region_of_interest(events)
     assert (region.begin, region.end) == (begin, end)
     assert len(region.findings) == bool(said) and said in "".join(one.text for one in region.findings)
 
@@ -384,10 +380,6 @@ def both_runs(scenario):
     return found
 
 
-def equal(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 TAKEN_AWAY = st.sampled_from([Event.MUNMAP, Event.MPROTECT, Event.MADVISE])
 CALLS = st.lists(st.tuples(TAKEN_AWAY, st.integers(0, 30), st.integers(1, 60)), max_size=3)
 
@@ -410,13 +402,7 @@ def test_calls_outside_the_region_change_no_walk_wherever_its_own_are(data, befo
         both_runs(Scenario(snapshot, one, small_machine(2), place(one, 2, 2)))
         for one in (trace, without_calls_outside(trace))
     ]
-    assert equal(*found)
-
-
-def page_numbers(trace, least):
-    touches = [piece.decode(Scratch()) for piece in pieces(trace.batches(least))]
-    number = [pages_of(trace, t.page) for t in touches]
-    return [t.chunks for t in touches], np.concatenate(number).tolist()
+    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("least", [1, 7, 1000])
@@ -431,7 +417,8 @@ def test_touches_outside_the_region_are_left_out(tmp_path, least, decoded):
         write_trace(tmp_path / "t.ptt", trace)
         trace = read_trace(tmp_path / "t.ptt")
     part = within_region(trace)
-    runs, pages = page_numbers(part, least)
+    touches = [piece.decode(Scratch()) for piece in pieces(part.batches(least))]
+    runs, pages = [t.chunks for t in touches], [n for t in touches for n in pages_of(part, t.page).tolist()]
     assert pages == [(HEAP >> 12) + n for n in range(10, 20)]
     assert [k for run in runs for k in range(run.start, run.stop)] == [0, 1]
     assert part.chunks["first"].tolist() == [0, 5] and part.accesses == 10

@@ -8,15 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import replay, synth, whatif
+from ptanalyze import kernels, replay, synth, whatif
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.size import TIMES, needed_curve, size_curve
 from ptanalyze.analysis.verdict import TABLES
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Array, load_machine
+from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.formats.capture import open_capture
+from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import in_turns
-from ptanalyze.world.scaling import StandsFor, fixed_vmas, growth, mapped_bytes, scaled_machine, stands_for
+from ptanalyze.world.scaling import (
+    StandsFor,
+    fixed_vmas,
+    growth,
+    mapped_bytes,
+    more_tables,
+    scaled_machine,
+    stands_for,
+)
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from strategies import build_snapshot
@@ -163,6 +173,39 @@ def scaled_data_caches(name, by):
     machine = load_machine(name)
     small = scaled_machine(machine, by)
     return msgspec.structs.replace(machine, l2=small.l2, llc=small.llc)
+
+
+# Tables of the larger run: as many leaf tables more as memory, and what is above them.
+
+
+@pytest.mark.parametrize("how", [{}, {"scale": 16}, {"guest": "visible"}])
+def test_a_larger_run_has_the_tables_that_its_memory_takes(tmp_path, how):
+    """64 MiB for 64 GiB, by hand: 32,768 leaf tables, 64 above them, one of each upper level."""
+    capture = made(tmp_path / "made", size=64 * MIB, threads=4, nodes=4, **how)
+    times = 1024 // how.get("scale", 1)
+    linux, mitosis, thp = replay(capture, ["mitosis", "thp"], stands_for=times).results
+    tables = 64 * 512 + 64 + 1 + 1
+    assert linux.pages["guest"] == linux.pages["guest_peak"] == tables
+    assert thp.pages["guest"] == 64 + 1 + 1
+    assert mitosis.pages["guest"] == 4 * tables
+    assert mitosis.once(kernels.TABLE_NEW) == pytest.approx(3 * tables, rel=1e-3)
+    assert mitosis.once(kernels.PTE_COPY) == pytest.approx(3 * (64 << 18), rel=0.01)
+    if "guest" in how:
+        assert linux.pages["host"] == pytest.approx(tables, rel=0.01)
+
+
+def test_tables_of_memory_that_does_not_grow_stay():
+    """By hand: heap and data grow; each of the others has a leaf table and one above."""
+    snapshot = several()
+    asked = growth(snapshot, StandsFor(512))
+    own = 1024 + 200 + 64 + 3 + 4
+    assert asked.memory == pytest.approx((512 * 1224 + 71) / own)
+    space = address_space(snapshot, np.zeros(0, np.uint64))
+    captured = 1 + 1 + 6 + 7
+    space.snapshot.guest.flags[(snapshot.guest.base == 6 * GIB) & (snapshot.guest.level < 3)] |= EMULATOR
+    larger = 1 + 1 + 3 + (2 + 1) + 3 + (1024 + 200)
+    assert more_tables(space, asked) == (pytest.approx(larger / (captured - 2)), 1.0)
+    assert more_tables(space, growth(snapshot, StandsFor())) == (1.0, 1.0)
 
 
 # The latencies of a larger run.

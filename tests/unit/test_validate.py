@@ -429,17 +429,15 @@ def test_drops_and_ends_are_near_the_second_dip_is_in_its_interval_and_recovery_
 MIB, SCAN = 30 * 1024, 256
 
 
-def kernel(period, local, remote):
-    """update_task_scan_period of a task that shares all of its pages, in milliseconds."""
-    slot, ratio = -(-period // 10), local * 10 // (local + remote)
-    step = max(ratio - 7, 1) * slot if ratio >= 7 else -(7 - ratio) * slot
-    return max(period + step, 100)
-
-
 @pytest.mark.parametrize("period", [100, 110, 500, 1000, 1690, 24000])
 @pytest.mark.parametrize("local", range(0, 101, 5))
 def test_the_period_follows_the_kernel_s_integers(period, local):
-    expected = kernel(period, local, 100 - local)
+    slot, ratio = (
+        -(-period // 10),
+        local // 10,
+    )  # update_task_scan_period, of a task that shares all its pages
+    step = max(ratio - 7, 1) * slot if ratio >= 7 else -(7 - ratio) * slot
+    expected = max(period + step, 100)
     assert vmitosis_moved.next_period(period, local / 100, SCAN) == pytest.approx(expected)
 
 

@@ -38,6 +38,7 @@ from ..policies.registry import check_nodes, own_code
 from ..world.address_space import AddressSpace, known_pages
 from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
+from ..world.scaling import more_tables
 from ..world.scenario import Scenario
 from ..world.traced_program import LEFT_OUT, fills
 from .footprint import Use, leaves_by_node, use_of, with_reads
@@ -239,6 +240,7 @@ def counted(
         "instructions": np.array([number for number, _ in executed]),
         "hits": steady.hits,
         "cpus": len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
+        "more_tables": more_tables(scenario.space, scenario.growth),
         "timed": _timed(scenario),
         "beyond": beyond,
         "adjacent": adjacent,
@@ -364,8 +366,8 @@ def static_results(
         every.append(counts)
     unknowns = Unknowns((setup.contended,), use.law if isinstance(use, Use) else None)
     rows = price(every, machine, setup.costs, unknowns, provenance)
-    times, larger = scenarios[0].times_captured, scenarios[0].growth.factor
-    return [row.of_larger(times, larger) for row in rows]
+    times = scenarios[0].times_captured, scenarios[0].growth.factor
+    return [row.of_larger(*times, one.more_tables) for row, one in zip(rows, every, strict=True)]
 
 
 def _findings(scenarios: Sequence[Scenario], use: Use | Finding | None) -> list[Finding]:
@@ -404,6 +406,7 @@ def _static_counts(
             Counts(
                 **_whose(run, scenario, mapped),
                 run=None,
+                more_tables=more_tables(scenario.space, scenario.growth),
                 reads=count.reads[None, None],
                 classes=count.classes[None],
                 events=np.zeros((1, 2, *count.events.shape), np.int64),
@@ -422,6 +425,8 @@ def _static_counts(
         arrays = ("reads", "classes", "before")
         sums = {name: sum(getattr(one, name) for one in each) for name in arrays}
         pages = {name: sum(one.pages[name] for one in each) for name in first.pages}
+        more = np.average([one.more_tables for one in each], 0, [one.pages["guest_single"] for one in each])
+        sums["more_tables"] = tuple(more.tolist())
         first = replace(first, **sums, pages=pages, copied=sum(one.copied for one in each), facts={})
     same = all(scenario is known for scenario, known in zip(shaped, scenarios, strict=True))
     return replace(first, findings=findings), servers, same

@@ -89,8 +89,19 @@ def points_of(
     outer = {key: grid[key] for key in AXES if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
     pairs = policies_of(asked)
-    wanted = [(name, {**own, **at}) for name, own in pairs for at in _points(name, inner)]
-    _all_used(inner, [name for name, _ in pairs])
+    each = [{key: values for key, values in inner.items() if _has(name, key)} for name, _ in pairs]
+    wanted = [
+        (name, {**own, **dict(zip(keys, values, strict=True))})
+        for (name, own), keys in zip(pairs, each, strict=True)
+        for values in product(*keys.values())
+    ]
+    for key, values in inner.items():
+        if not any(_has(name, key) for name, _ in pairs):
+            has = sorted({p[0] for name, _ in pairs for policy in members(name) for p in parameters(policy)})
+            raise UsageError(
+                f"--set {key}={','.join(map(str, values))}: neither {', '.join(AXES)} nor a "
+                f"parameter of the policies asked for; they have: {', '.join(has) or 'none'}"
+            )
     points = [dict(zip(outer, values, strict=True)) for values in product(*outer.values())]
     return wanted, [(point, _there(setup, point)) for point in points]
 
@@ -112,25 +123,9 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
     return replace(setup, machine=machine, contended=contended, threads_on=threads_on, windows=0)
 
 
-def _points(name: str | Policy, inner: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """[settings]: every combination of values of the policy's parameters."""
-    own = {key: values for key, values in inner.items() if _has(name, key)}
-    return [dict(zip(own, values, strict=True)) for values in product(*own.values())]
-
-
 def _has(name: str | Policy, key: str) -> bool:
     last = key.rpartition(".")[2]
     return any(speaks_to(key, one) and last in one.params.__struct_fields__ for one in members(name))
-
-
-def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str | Policy]) -> None:
-    for key, values in inner.items():
-        if not any(_has(name, key) for name in names):
-            has = sorted({p[0] for name in names for policy in members(name) for p in parameters(policy)})
-            raise UsageError(
-                f"--set {key}={','.join(map(str, values))}: neither {', '.join(AXES)} nor a "
-                f"parameter of the policies asked for; they have: {', '.join(has) or 'none'}"
-            )
 
 
 def values(text: str) -> list[str]:

@@ -105,7 +105,8 @@ def replay_scenario(
     doubts: list[Finding] = []
     if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
-    return [row.of_larger(captured.times_captured, larger.factor, doubts) for row in rows]
+    times = captured.times_captured, larger.factor
+    return [row.of_larger(*times, one.more_tables, doubts) for row, one in zip(rows, every, strict=False)]
 
 
 def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool) -> list[Counts]:

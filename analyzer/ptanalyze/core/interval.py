@@ -60,6 +60,12 @@ def less_sure(speedup: Interval, part: float) -> Interval:
     return Interval(low, speedup.middle, high)
 
 
+def less_sure_share(share: Interval, part: float) -> Interval:
+    """The share of a run whose effect, share / (1 - share), is `less_sure`: no speed-up by it is more."""
+    low, high = (s * (1 + m) / max(1 + s * m, 1e-9) for s, m in ((share.low, -part), (share.high, part)))
+    return Interval(low, share.middle, high)
+
+
 # What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read.
 
 NEVER = inf  # runs until what is never earned back is

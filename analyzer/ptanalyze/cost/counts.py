@@ -55,6 +55,7 @@ class Counts:
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked
     pages         table pages: guest, guest_peak, guest_single, host, host_single, aside (kept, no longer
                   walked)
+    more_tables   times these that the larger run has which is asked about, the guest's and the host's
     copied, zeroed  pages of 4 KiB that were, to make huge ones before the first walk
     cpus          that walk
     data          int64[shares, nodes, nodes, from]  walks by reader, node of their data, and where their leaf
@@ -82,6 +83,7 @@ class Counts:
     instructions: np.ndarray
     hits: np.ndarray
     pages: dict[str, int]
+    more_tables: tuple[float, float] = (1.0, 1.0)
     copied: int = 0
     zeroed: int = 0
     cpus: int = 1

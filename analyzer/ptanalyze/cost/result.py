@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
-from ..core.interval import NEVER, Interval, faster, less_sure, slower
-from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, RL, RR, Kind
+from ..core.interval import NEVER, Interval, faster, less_sure, less_sure_share, slower
+from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, OF_TABLES, RL, RR, Kind
 from .counts import DRAM, GUEST, GUEST_BITS, HOST, CallCost, Series
 from .throughput import window_rows
 
@@ -167,11 +167,14 @@ class Result:
         """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD))
 
-    def of_larger(self, times: float, asked: float, doubts: Sequence[Finding] = ()) -> Self:
+    def of_larger(
+        self, times: float, asked: float, tables: Sequence[float], doubts: Sequence[Finding] = ()
+    ) -> Self:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
         asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), of a
-                program that searches less still (BY_SEARCH)
+                program that searches less still (BY_SEARCH), and what walks take no better
+        tables  Counts.more_tables
         doubts  findings on what one size does not tell
         """
         if times == 1:
@@ -179,16 +182,19 @@ class Result:
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD)}
-        grown: dict[str, Any] = {"pages": {kind: round(n * times) for kind, n in self.pages.items()}}
-        for name in ("speedup", "local_tables", "local_data"):
-            ratio = getattr(self, name)
-            grown[name] = ratio and less_sure(ratio, unsure)
+        pages = {kind: round(n * tables[kind.startswith("host")]) for kind, n in self.pages.items()}
+        grown: dict[str, Any] = {"pages": pages}
+        for name in ("speedup", "local_tables", "local_data", "walk_share", "table_share"):
+            known = getattr(self, name)
+            grown[name] = known and (less_sure_share if "share" in name else less_sure)(known, unsure)
+        more = np.full((2, len(KINDS), 1, 1), times)
+        more[:, OF_TABLES, 0, 0] = np.transpose([tables] * len(OF_TABLES))
         return replace(
             self,
             **grown,
             traced_speedup=None,  # what happens once is of the larger run, walks as traced are not
             data_copied=round(self.data_copied * times),
-            once_events=np.rint(self.once_events * times).astype(np.int64),
+            once_events=np.rint(self.once_events * more).astype(np.int64),
             once_cycles=self.once_cycles * times,
             once_runs=self.once_runs and self.once_runs * times,
             facts=self.facts | held,

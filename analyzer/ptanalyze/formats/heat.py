@@ -269,7 +269,15 @@ def pages_of(
 def read_records(path: Path) -> np.ndarray:
     """RECORD_DTYPE[n], validated; CaptureError if there is no whole reading."""
     with open_inside(path) as file:
-        must_be_headed(path, file.read(HEADER_DTYPE.itemsize))
+        if len(head := file.read(HEADER_DTYPE.itemsize)) < HEADER_DTYPE.itemsize:
+            raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
+        header = np.frombuffer(head, HEADER_DTYPE)[0]
+        must_say(path, header, magic=MAGIC)
+        older = " (older samples have one reading per clearing): sample again" * bool(
+            header["version"] < VERSION
+        )
+        must_say(path, header, older, version=VERSION)
+        must_say(path, header, byte_order=BYTE_ORDER, header_bytes=SIZES[0], record_bytes=SIZES[1])
         parts = [np.zeros(0, RECORD_DTYPE)]
         while block := file.read(RECORDS_AT_ONCE * RECORD_DTYPE.itemsize):
             records = np.frombuffer(block, RECORD_DTYPE, len(block) // RECORD_DTYPE.itemsize)
@@ -279,16 +287,6 @@ def read_records(path: Path) -> np.ndarray:
     if not (records["level"] == ENDS).any():
         raise CaptureError(path, "samples", 0, "no sample was finished; sample again for longer")
     return records
-
-
-def must_be_headed(path: Path, head: bytes) -> None:
-    if len(head) < HEADER_DTYPE.itemsize:
-        raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
-    header = np.frombuffer(head, HEADER_DTYPE)[0]
-    must_say(path, header, magic=MAGIC)
-    older = " (older samples have one reading per clearing): sample again" * bool(header["version"] < VERSION)
-    must_say(path, header, older, version=VERSION)
-    must_say(path, header, byte_order=BYTE_ORDER, header_bytes=SIZES[0], record_bytes=SIZES[1])
 
 
 def must_be_sound(path: Path, records: np.ndarray) -> None:

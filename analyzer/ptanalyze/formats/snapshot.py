@@ -370,7 +370,11 @@ def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) ->
     vmas, names = parse_maps(read_bytes(directory / "maps", MOST_MAPS), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
-    mark_emulator(guest, vmas)
+    if vmas["emulator"].any():  # tables in whose range the tracer has VMAs and the program has none
+        start, end = (vmas[~vmas["emulator"]][name] for name in ("start", "end"))
+        above = guest.base + (np.uint64(1) << (12 + 9 * guest.level.astype(np.uint64)))
+        none = np.searchsorted(end, guest.base, side="right") == np.searchsorted(start, above)
+        guest.flags[none & (guest.parent != NO_PARENT)] |= EMULATOR
     nested = (directory / "ept.tables").exists() if nested is None else nested
     host = read_tree(directory, "ept") if nested else None
     return Snapshot(guest, vmas, names, topology_of(directory / SNAPSHOT_FILE, record.nodes), host, facts)
@@ -382,16 +386,6 @@ def must_agree(path: Path, record: SnapshotRecord, tree: Tree, name: str) -> Non
         value, of_tree = getattr(record, field), getattr(tree, field)
         if value != of_tree:
             raise CaptureError(path, field, value, f"{name}.tables says {of_tree}")
-
-
-def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
-    """Flag the table pages in whose range the tracer has VMAs and the program has none."""
-    if not vmas["emulator"].any():
-        return
-    start, end = (vmas[~vmas["emulator"]][name] for name in ("start", "end"))
-    above = tree.base + (np.uint64(1) << (12 + 9 * tree.level.astype(np.uint64)))
-    none = np.searchsorted(end, tree.base, side="right") == np.searchsorted(start, above)
-    tree.flags[none & (tree.parent != NO_PARENT)] |= EMULATOR
 
 
 def write_snapshot(directory: str | PathLike[str], snapshot: Snapshot) -> None:

@@ -17,6 +17,7 @@ LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks ar
     PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED, TABLE_MOVED,
     VM_EXIT, PAGES_ZEROED,
 ) = range(12)  # fmt: skip
+OF_TABLES = [TABLE_NEW, TABLE_FREE, TABLE_MOVED]
 
 
 class Kind(NamedTuple):

@@ -97,7 +97,12 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     UsageError names policies that act on the same thing, and parameters that none of them has.
     """
     name = "+".join(policy.name for policy in policies)
-    members = tuple(zip(policies, _configured(name, policies, settings), strict=True))
+    if len(policies) == 1:  # a key that it lacks is its own error
+        prefix = f"{policies[0].name}."
+        shares: Sequence[Any] = [{key.removeprefix(prefix): settings[key] for key in settings}]
+    else:
+        shares = share_out(f"policy {name}:", policies, settings.items())
+    members = tuple((policy, policy.configure(of)) for policy, of in zip(policies, shares, strict=True))
     made = Plan(name, members, (AS_CAPTURED[0], None), (AS_CAPTURED[1], None))
     with own_code(made):
         taken: dict[str, str] = {}
@@ -126,15 +131,6 @@ def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> t
         if part is not None and what in policy.acts_on(params):
             return part, params
     return None, None
-
-
-def _configured(name: str, policies: Sequence[Policy], settings: Mapping[str, Any]) -> list[Any]:
-    """Parameters of each policy."""
-    if len(policies) == 1:  # a key that it lacks is its own error
-        prefix = f"{policies[0].name}."
-        return [policies[0].configure({key.removeprefix(prefix): settings[key] for key in settings})]
-    shares = share_out(f"policy {name}:", policies, settings.items())
-    return [policy.configure(share) for policy, share in zip(policies, shares, strict=True)]
 
 
 # Policies from outside whose own code fails: an error of one line that names the policy and the place.

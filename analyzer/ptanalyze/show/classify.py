@@ -115,12 +115,6 @@ def asides_of(classes: Classification) -> Iterator[str]:
         yield str(message("classify", "tracers", count=classes.tracers, units=UNITS[classes.weight]))
 
 
-def without_path(group: str) -> str:
-    """A VMA's or page's addresses with the last part of its file's name; other groups as they are."""
-    addresses, _, file = group.partition(" ")
-    return f"{addresses} {file.rpartition('/')[2]}" if file.startswith("/") else group
-
-
 def caution(classes: Classification) -> list[str]:
     """A line where a tenth or more of what was counted has no class."""
     known = int(classes.by_class().sum())
@@ -151,9 +145,10 @@ def rows_of(classes: Classification, head: str = "of", name: str = "") -> list[d
     """
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for group, socket, kind, count, share, *ends in classes.frame().itertuples(index=False):
-        row = rows.setdefault(
-            (group, socket), {head: name or without_path(group), "from socket": str(socket), "count": 0}
-        )
+        where, _, file = group.partition(" ")  # of a VMA, or a page
+        short = f"{where} {file.rpartition('/')[2]}" if file.startswith("/") else group
+        at = {head: name or short, "from socket": str(socket), "count": 0}
+        row = rows.setdefault((group, socket), at)
         row["count"] += int(count)
         low, high = (percent(end).removesuffix(" %") for end in ends or (share, share))
         row[kind] = percent(share) + (f" ({low}-{high})" if low != high else "")
@@ -169,7 +164,12 @@ def view_fragmentation(
     states: States, shaped: Scenario | None, further: Section | None = None
 ) -> Iterator[Section]:
     """A sentence, a table of shares, what reservations cost, and what to type next."""
-    aside = [f"- {line}" for line in asides(states["before"])]
+    before = states["before"]  # some of its pages have no gPT line, or no ePT line
+    huge = zip(("2 MiB", "1 GiB"), before.huge.sum(axis=0).tolist(), strict=True)
+    lines = [message("fragmentation", "huge", count=count, size=size) for size, count in huge if count]
+    if missing := int(before.unresolved.sum()):
+        lines.append(message("fragmentation", "unmapped", count=missing))
+    aside = [f"- {line}" for line in lines]
     if rows := [*histogram_rows(states, False), *histogram_rows(states, True)]:
         yield Section(lines=[*(str(scattered(when, seen)) for when, seen in states.items()), ""])
         title, full = (str(message("fragmentation", code)) for code in ("title", "full"))
@@ -217,15 +217,6 @@ def histogram_rows(states: States, full: bool) -> list[dict[str, Any]]:
                 shares = [percent(n / total).removesuffix(" %") for n in counts.tolist()]
                 rows.append(named | {str(k): share for k, share in enumerate(shares, 1)})
     return rows
-
-
-def asides(seen: Fragmentation) -> Iterator[str]:
-    """Pages without a gPT line or ePT line, one line each."""
-    for size, count in zip(("2 MiB", "1 GiB"), seen.huge.sum(axis=0).tolist(), strict=True):
-        if count:
-            yield str(message("fragmentation", "huge", count=count, size=size))
-    if missing := int(seen.unresolved.sum()):
-        yield str(message("fragmentation", "unmapped", count=missing))
 
 
 def reservation_rows(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -332,7 +332,12 @@ def reads(table: DataFrame, width: float = style.WIDTH) -> Figure:
     chosen = table[table["from"] == "DRAM"]
     what, remedy = "no page-table entry was read from DRAM", "choose another plot, or record a longer trace"
     style.must_have(len(chosen) and chosen["count"].sum(), what, remedy)
-    shares = {name: shares_of(of) for name, of in style.by_policy(chosen).items() if of["count"].sum()}
+    shares = {}  # per cent of all reads
+    for name, of in style.by_policy(chosen).items():
+        counts = of.pivot_table(index="reader", columns="server", values="count", aggfunc="sum", fill_value=0)
+        nodes = sorted({*counts.index, *counts.columns})
+        if all_reads := counts.to_numpy().sum():
+            shares[name] = 100 * counts.reindex(index=nodes, columns=nodes, fill_value=0) / all_reads
     local = {name: float(np.trace(share)) for name, share in shares.items()}
     figure, axes = panels(len(shares), 2.5, width)
     most = max(float(share.to_numpy().max()) for share in shares.values())
@@ -346,13 +351,6 @@ def reads(table: DataFrame, width: float = style.WIDTH) -> Figure:
     figure.colorbar(axes[0, 0].collections[0], ax=axes, label="% of the policy's reads", aspect=40)
     text = f"Page-table reads from DRAM that are local: {first_and_best(local)}"
     return style.finish(figure, table, text, "diagonal: local")
-
-
-def shares_of(table: DataFrame) -> DataFrame:
-    """Per cent of all reads, by reader and server: float[nodes, nodes]."""
-    counts = table.pivot_table(index="reader", columns="server", values="count", aggfunc="sum", fill_value=0)
-    nodes = sorted({*counts.index, *counts.columns})
-    return 100 * counts.reindex(index=nodes, columns=nodes, fill_value=0) / counts.to_numpy().sum()
 
 
 @styled

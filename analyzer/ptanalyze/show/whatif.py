@@ -53,7 +53,9 @@ def view(
     """
     base, *others = results
     said = verdict or verdict_of(results, None)
-    answer = f"{said.answer}{by_kernel(said)}"
+    gains = [one.result for one in said.answers[:1] if one.kind == GAIN]
+    why = fewer_faults(base, *gains) if gains else None  # spared page faults, which walks do not show
+    answer = f"{said.answer}{as_sentence(why) if why else ''}"
     yield Section(
         lines=[answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
     )
@@ -73,13 +75,6 @@ def view(
     yield Section(rows=[*everything(results)])
     parameters = [f"- {result.policy}: {result.settings}" for result in results if result.settings]
     yield Section(lines=["", *parameters, *(f"- {one.line}" for one in owned(results))])
-
-
-def by_kernel(verdict: Verdict) -> str:
-    """Text behind the first answer where much of its gain is spared page faults, which walks do not show."""
-    gains = [one.result for one in verdict.answers[:1] if one.kind == GAIN]
-    why = fewer_faults(verdict.base, *gains) if gains else None
-    return as_sentence(why) if why else ""
 
 
 def to_type(verdict: Verdict) -> list[str]:

@@ -643,7 +643,11 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
     state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
     state[[k for at, k, what, pages, _ in met if at < region.first and tears(what, pages)]] = SMALL
     state[[k for _, k, what, _, _ in begun if what == MAPS]] = NOTHING
-    now = [_Block(*begins) for begins in zip(state.tolist(), _touched(trace, own), strict=True)]
+    locate, stride = _locator(trace, own), len(trace.chunks) + 1
+    touched = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))  # chunks that touch each
+    of_each = np.split(keys % stride, np.searchsorted(keys, np.arange(1, len(own)) * stride))
+    now = [_Block(*begins) for begins in zip(state.tolist(), of_each, strict=True)]
 
     def happen(to: list[_Block], met: Iterable[Change], begin: int) -> Trace:
         for at, k, what, pages, prot in met:
@@ -678,14 +682,6 @@ def _locator(trace: Trace, own: np.ndarray) -> Callable[[Touches], tuple[np.ndar
         return at, region[at] * (len(trace.chunks) + 1) + chunk
 
     return locate
-
-
-def _touched(trace: Trace, own: np.ndarray) -> list[np.ndarray]:
-    """int64[...]: chunks that touch each of the regions `own`, ascending."""
-    locate, stride = _locator(trace, own), len(trace.chunks) + 1
-    touched = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
-    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))
-    return np.split(keys % stride, np.searchsorted(keys, np.arange(1, len(own)) * stride))
 
 
 def _with_twins(trace: Trace, own: np.ndarray, blocks: list[_Block]) -> Trace:

@@ -23,10 +23,12 @@ from msgspec.structs import asdict, replace
 from ..core.columns import CAREFUL, SCALE, SEARCHES, Finding, noted
 from ..core.errors import UsageError, parse_size, plural, size_in_words
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Moves, Tlb
-from ..core.snapshot import MOST_SCALED, Snapshot
+from ..core.snapshot import ENTRIES_PER_TABLE as SLOTS
+from ..core.snapshot import MOST_SCALED, Snapshot, leaf
+from ..core.snapshot import blocks as table_blocks
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, Fold, Regions, WalkStream, blocks, read_only
 from ..kernels.walker import CODES, Segments, count_mapped
-from .address_space import groups, huge_leaves, segments, vma_of
+from .address_space import AddressSpace, groups, huge_leaves, segments, vma_of
 
 # The machine, 1/N of it.
 
@@ -178,10 +180,11 @@ def mapped_bytes(snapshot: Snapshot) -> np.ndarray:
 
 
 class Growth(NamedTuple):
-    """factor: of the memory that grows; fixed: uint64[k, 2] first page, one past the last, of what does not;
-    findings: for a reader."""
+    """factor: of the memory that grows, memory: of all; fixed: uint64[k, 2] first page, one past the last, of
+    what does not; findings: for a reader."""
 
     factor: float = 1.0
+    memory: float = 1.0
     fixed: np.ndarray = np.zeros((0, 2), np.uint64)
     findings: tuple[Finding, ...] = ()
 
@@ -199,7 +202,8 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
         if asked.fixed not in ("", ALL_GROWS):
             why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
             raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
-        return Growth(asked.factor(total * scale), findings=(noted("all-memory-grows"),))
+        factor = asked.factor(total * scale)
+        return Growth(factor, factor, findings=(noted("all-memory-grows"),))
     which = fixed_vmas(snapshot, mapped, asked.fixed)
     vmas, size = snapshot.vmas[which], int(mapped[:-1][which].sum())
     if asked.fixed and size == total:
@@ -208,7 +212,8 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
     pages = np.stack([vmas["start"], vmas["end"]], axis=1) >> np.uint64(PAGE_SHIFT)
     largest, line = int(mapped[:-1][which].max(initial=0)), "fixed-memory" if size else "no-fixed-memory"
     fixed = noted("fixed-memory", line=line, fixed=size, mapped=total, largest=largest)
-    return Growth(asked.factor(total * scale, size * scale), pages, (fixed,))
+    factor = asked.factor(total * scale, size * scale)
+    return Growth(factor, factor - (factor - 1) * size / max(total, 1), pages, (fixed,))
 
 
 def fixed_vmas(snapshot: Snapshot, mapped: np.ndarray, asked: str) -> np.ndarray:
@@ -251,6 +256,37 @@ def _named(snapshot: Snapshot, size: np.ndarray, asked: str) -> np.ndarray:
             )
         fixed |= found
     return fixed
+
+
+def more_tables(space: AddressSpace, growth: Growth) -> tuple[float, float]:
+    """Times the captured table pages that the run has, the guest's and the host's.
+
+    Leaf tables grow as what they map, between the first and the last page that grows; each above holds 512 of
+    what is below, tables or huge pages, and stays at least what it is.
+    """
+    snapshot, tables, (guest, host) = space.snapshot, space.tables, space.sides
+    if snapshot.scale * growth.factor == 1:
+        return 1.0, 1.0
+    scale, times = snapshot.scale, snapshot.scale * growth.factor
+    number, grow = np.full(len(tables.level) + 1, SLOTS * times), np.ones(len(tables.level), bool)
+    number[: host.stop], number[:-1][tables.level > 1], grow[guest] = 0.0, 0.0, space.program_tables
+    trees = [snapshot.guest] if snapshot.native else [snapshot.guest, snapshot.nested]
+    for tree, side in zip(trees, space.sides, strict=False):
+        for level, ids, raw in table_blocks(tree, (1, 2, 3)):
+            page = tree.base[ids, None] >> np.uint64(PAGE_SHIFT)
+            page = page + (np.arange(SLOTS, dtype=np.uint64) << np.uint64(SLOT_BITS * (level - 1)))
+            there = leaf(raw, level, tree.encoding)
+            more = there & (np.searchsorted(growth.fixed.ravel(), page, side="right") % 2 == 0)
+            span = (SLOTS - more.argmax(axis=1) - more[:, ::-1].argmax(axis=1)) * more.any(axis=1)
+            grown = span if level == 1 else more.sum(axis=1)
+            number[side.start + ids] = grown * times + (there & ~more).sum(axis=1) * scale
+    for level in range(1, int(tables.level.max()) + 1):
+        at = np.flatnonzero(tables.level == level)
+        need = number[at] / SLOTS if level == 1 else np.ceil(number[at] / SLOTS)
+        number[at] = np.where(grow[at], np.maximum(need, 1.0), 1.0)
+        np.add.at(number, tables.parent[at], number[at])  # of a root: the last, which is none
+    grow[host] = False
+    return float(number[:-1][grow].mean()), float(number[host].mean()) if space.host_tables else 1.0
 
 
 # Pages as caches and TLBs see them: those of memory that does not grow on 1/N of its lines.

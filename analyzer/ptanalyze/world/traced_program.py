@@ -211,7 +211,7 @@ class TracedProgram:
     def times_captured(self) -> float:
         """How many times the captured memory the run has: as asked for, and as it was made smaller
         (Snapshot.scale)."""
-        return self.growth.factor * self.snapshot.scale
+        return self.growth.memory * self.snapshot.scale
 
     @cached_property
     def fold(self) -> Fold | None:

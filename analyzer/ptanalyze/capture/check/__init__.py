@@ -20,15 +20,6 @@ from .vm import check_host, check_joined
 WORST = (FAILED, PARTIAL, NOTE, OK)
 
 
-def summed_up(pid: int, findings: Iterable[Check]) -> Check:
-    """The findings about a process as one: `wrong` of its checks are not ok, the worst is the verdict."""
-    every = list(findings)
-    other = [one for one in every if one.verdict != OK]
-    verdict = min([OK, *(one.verdict for one in other)], key=WORST.index)
-    reasons = "; ".join(f"{one.name}: {one.reason}" for one in other if one.verdict == verdict)
-    return Check(f"process {pid}", len(every), len(other), verdict, reasons)
-
-
 # Whether a capture holds the page tables of what its trace touched, or that was freed before the dump.
 
 FREED = 0.1  # share of touches beyond which a capture counts as partial
@@ -191,7 +182,11 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
         lost, missing = len(capture.lost), ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
         yield finding("processes: there", len(capture.processes) + lost, lost, f"not in it: {missing}")
         for pid, one in capture.processes.items():
-            yield summed_up(pid, check_capture(one, quick=quick))
+            checks = list(check_capture(one, quick=quick))
+            odd = [of for of in checks if of.verdict != OK]
+            worst = min([OK, *(of.verdict for of in odd)], key=WORST.index)
+            why = "; ".join(f"{of.name}: {of.reason}" for of in odd if of.verdict == worst)
+            yield Check(f"process {pid}", len(checks), len(odd), worst, why)
 
 
 def exit_code(findings: Iterable[Check]) -> int:

@@ -50,16 +50,6 @@ def rehearse(dumper: Path, way_out: str = "run as root") -> None:
     raise UsageError(f"page tables cannot be read: {why}; {way_out}")
 
 
-def must_have_room(directory: Path) -> None:
-    """UsageError if next to nothing is free for us where `directory` is."""
-    free = shutil.disk_usage(directory).free
-    if free < LEAST_FREE:
-        raise UsageError(
-            f"{directory}: only {free >> 20} MB are free, too few for a trace; free space, or name another "
-            "directory with -o"
-        )
-
-
 # Which memory of a recorded process is the tracer's, and not the program's.
 
 
@@ -174,7 +164,11 @@ def record(
         rehearse(dumper, "nothing was run; run as root, or trace alone: --no-dump")
     supervise.must_read(runs_as, [program, *tools(tracer)])
     with ends_once() as keep, new_capture(out) as directory:
-        must_have_room(directory)
+        if (free := shutil.disk_usage(directory).free) < LEAST_FREE:
+            raise UsageError(
+                f"{directory}: only {free >> 20} MB are free, too few for a trace; free space, or name "
+                "another directory with -o"
+            )
         recording = supervise.Recording(Path(out), 0, user=runs_as.pw_uid if runs_as else os.geteuid())
         if measure:
             try:
@@ -207,7 +201,11 @@ def record(
         recording.exit_status = process.returncode
         if sealing:
             sealing(run.trace_size())
-        wait_for_writers(trace.parent)
+        if not (trace.parent / TRACE).exists():
+            raise UsageError("the program could not be started under the tracer; its message is above")
+        for path in trace.parent.glob("*.ptt"):  # locked by who writes: the tracer, after a crash its watcher
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
         supervise.leave_room(directory, runs_as)
         supervise.keep_tables(directory, recording)
         shown = [supervise.readable(word) for word in words]
@@ -218,15 +216,6 @@ def record(
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
-
-
-def wait_for_writers(directory: Path) -> None:
-    """A tracer, or the watcher that finishes its file after a crash, holds a lock as long as it writes."""
-    if not (directory / TRACE).exists():
-        raise UsageError("the program could not be started under the tracer; its message is above")
-    for path in directory.glob("*.ptt"):
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def finish(

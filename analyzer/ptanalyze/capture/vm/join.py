@@ -198,7 +198,12 @@ def put_together(
     refuse_strangers(file, fits)
     node = host.topology.node_of_frame(nested.host_frames(guest.guest.frame))
     facts = {**guest.facts, "vm": vm_facts(host, guest, fits)}
-    tree, topology = replace(guest.guest, node=node), topology_for_guest_cpus(host)
+    on: dict[int, list[int]] = {one.id: [] for one in host.topology.nodes}
+    for number, vcpu in enumerate(host.vcpus):  # the guest's CPUs, on the nodes of their vCPU threads
+        if vcpu.node in on:
+            on[vcpu.node].append(number)
+    nodes = [Node(one.id, tuple(on[one.id]), one.frames, one.distance) for one in host.topology.nodes]
+    tree, topology = replace(guest.guest, node=node), Topology(tuple(nodes))
     return replace(guest, guest=tree, host=host.tree, topology=topology, facts=facts), host, fits
 
 
@@ -234,16 +239,6 @@ def cut(tree: Tree, first: int, last: int) -> Tree:
     parent = np.where(tree.parent == NO_PARENT, NO_PARENT, tree.parent - first).astype(np.int32)[part]
     columns = ("entries", "base", "frame", "node", "level", "flags")
     return replace(tree, parent=parent, **{name: getattr(tree, name)[part] for name in columns})
-
-
-def topology_for_guest_cpus(host: snapshots.HostDump) -> Topology:
-    """The host's nodes and frames; the CPUs are the guest's, on the nodes of their vCPU threads."""
-    on: dict[int, list[int]] = {node.id: [] for node in host.topology.nodes}
-    for number, vcpu in enumerate(host.vcpus):
-        if vcpu.node in on:
-            on[vcpu.node].append(number)
-    nodes = host.topology.nodes
-    return Topology(tuple(Node(n.id, tuple(on[n.id]), n.frames, n.distance) for n in nodes))
 
 
 def vm_facts(host: snapshots.HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
