@@ -195,7 +195,7 @@ def test_pages_are_folded_as_a_dictionary_folds_them(pages, first, count, factor
     page = np.concatenate([touches.page for touches in trace.batches(1000)])
     missed = WalkStream(page, np.zeros(len(page), bool), np.array([0, len(page)]), np.zeros((1, 3), np.int64))
     fixed = np.array([[number + first, number + first + count]], np.uint64)
-    folded = fold(Growth(factor, fixed), regions, missed)
+    folded = fold(Growth(factor, fixed=fixed), regions, missed)
     of = naive_fold(pages, range(first, first + count), factor)
     seen = page if folded is None else folded.of(page)
     real = (regions.va[seen >> 9].astype(np.int64) << 9 | seen & 511) - number
@@ -211,7 +211,7 @@ def test_folded_memory_takes_its_share_of_a_smaller_tlb_and_each_page_walks_when
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 64]], np.uint64)
     small = small_tlb((2, 2), (16, 16))
     near = TlbFilter(*where, near_tlb(small, [1])).first()
-    folded = fold(Growth(4.0, fixed), where[1].regions, near)
+    folded = fold(Growth(4.0, fixed=fixed), where[1].regions, near)
     thin, whole = split(*where, small), split(*where, small, folded=folded)
     first = whole.first()
     assert len(thin.first()) == 5 * 64 and len(first) == 2 * 64
@@ -227,7 +227,7 @@ def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
     where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
     small = small_tlb((1, 1), (16, 16))
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
-    folded = fold(Growth(2.0, fixed), where[1].regions, TlbFilter(*where, near_tlb(small, [1])).first())
+    folded = fold(Growth(2.0, fixed=fixed), where[1].regions, TlbFilter(*where, near_tlb(small, [1])).first())
     assert np.diff(split(*where, small, folded=folded).first().offset).tolist() == [16, 1]
 
 
@@ -239,7 +239,7 @@ def test_a_further_run_that_finds_a_folded_page_unmapped_walks_once_more_for_it_
     small = small_tlb((1, 1), (16, 16))
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
     near = TlbFilter(*where, near_tlb(small, [1]))
-    folded = fold(Growth(2.0, fixed), where[1].regions, near.first())
+    folded = fold(Growth(2.0, fixed=fixed), where[1].regions, near.first())
     undone = undoing(trace.events, 0)
     rerun = {
         len(gone): TlbFilter(missed_trace(near, near.first(), gone), *where[1:], far_tlb(small), fold=folded)
@@ -281,7 +281,7 @@ def test_caches_see_folded_lines_and_walks_keep_their_tables():
     space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
     stream = TlbFilter(trace, space, placement, small_tlb((1, 1), (1, 1))).first()
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 1024]], np.uint64)
-    folded = fold(Growth(64.0, fixed), space.regions, stream)
+    folded = fold(Growth(64.0, fixed=fixed), space.regions, stream)
     machine = small_machine()
     reads = [
         next(cache_pass(space, placement, machine, stream, fold=of, threads=threads))[1]
