@@ -9,6 +9,7 @@ from ..analysis.advise import Advised
 from ..analysis.ranking import COLUMNS, Advice, label_of
 from ..analysis.replay import refusal_lines
 from ..analysis.setup import RESHAPED
+from ..analysis.verdict import one_node
 from ..core.columns import Cell, Section, message
 from ..core.errors import show_duration
 from ..core.interval import interval
@@ -41,7 +42,8 @@ def view(
         return
     over = [label_of(advice.result) for advice in advised.ranked if advice.over]
     sampled = [name for name, why in advised.refused.items() if why == RESHAPED]
-    named = {"over": over, "refused": advised.refused, "sampled": sampled}
+    refused = [] if one_node(advised.base) else advised.refused  # most need several
+    named = {"over": over, "refused": refused, "sampled": sampled}
     lines = [message("about", code, policies=", ".join(names)) for code, names in named.items() if names]
     yield Section(lines=[*map(str, lines), ""])
     yield further
