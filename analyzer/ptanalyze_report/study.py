@@ -32,7 +32,7 @@ class Study:
     classes     classify's: leaf entries, where page tables were captured, and walks below each other
     tables      page_tables'; None without page tables
     cache_lines fragmentation's, before and after; None for a native capture
-    walkers     {"VMA", "thread": classify's of walks}; {} without page tables or trace
+    walkers     {"VMA", "thread": classify's of walks}; {} without page tables or trace, or --from
     curve       of larger runs, where the caches hold the leaf entries of the captured one; None elsewhere
     """
 
@@ -186,7 +186,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
     nested = snapshot and not capture.snapshot.native
     curve = pt.analysis.needed_curve(capture, (), setup, advised.replayed)
     answer = next(view(advised, pt.columns.Section(), curve=curve))
-    by = {"VMA": "vma", "thread": "thread"} if traced and snapshot else {}
+    by = {"VMA": "vma", "thread": "thread"} if traced and snapshot and not setup.begin else {}
     return Study(
         name,
         pt.describe.describe(capture),

@@ -180,6 +180,12 @@ def test_threads_that_walk_most_come_first(threads):
     assert {row["name"] for row in few.rows} == {row["name"] for row in rows}
 
 
+def test_a_later_part_of_a_run_leaves_out_what_is_of_the_run_as_traced(threads, place):
+    (part,) = studies([ptanalyze.load(place / "threads")], ptanalyze.Setup.of(begin="40%"))
+    said = [" --from: left out" in ReportPage(html([one], "")).text() for one in (part, threads)]
+    assert said == [True, False] and not part.walkers and part.base["walks"] < threads.base["walks"]
+
+
 def test_commands_in_a_text_are_code():
     expected = "Type <code>ptanalyze walk &lt;b&gt;</code> &amp; read"
     assert coded("Type `ptanalyze walk <b>` & read") == expected

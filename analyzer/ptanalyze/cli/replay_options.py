@@ -295,7 +295,7 @@ def machine_needed(capture: Capture) -> list[str]:
 def following(
     capture: str | None, opened: Capture, base: Result, verdict: Verdict | None, ranked: bool = False
 ) -> Section:
-    """What to type next after an answer about a Capture; a page is of the run as traced, not --from.
+    """What to type next after an answer about a Capture.
 
     base    the baseline's Result; ranked: after advise
     """
@@ -319,7 +319,7 @@ def following(
     if not ranked:
         lines["advise"] = f"{this} {shlex.join(['advise', *named, *given('sizes')])}"
     drawn = all(map(find_spec, errors.EXTRAS["report"]))
-    if not click.get_current_context().params["begin"] and (drawn or Path.cwd() == errors.CHECKOUT):
+    if drawn or Path.cwd() == errors.CHECKOUT:
         asked = given(*("names", "memory", "horizon") if ranked else ())
         make = "" if drawn else "make report && "
         lines["report"] = f"{make}{this} {shlex.join(['report', *named, *asked])}"
