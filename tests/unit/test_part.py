@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from ptanalyze.analysis.setup import Setup, open_replay_capture
+from ptanalyze.analysis.verdict import workload
 from ptanalyze.analysis.whatif import replay, timeline
 from ptanalyze.core.columns import FILLS
 from ptanalyze.core.errors import UsageError
@@ -30,8 +31,15 @@ def run(begin="", end="", events=()):
 def test_parts_begin_and_end_with_chunks(begin, end, first, last):
     scenario = run(begin, end)
     assert (scenario.steady_from, len(scenario.trace.chunks)) == (first, last)
-    assert len(scenario.steady_stream) == int(scenario.stream.offset[-1] - scenario.stream.offset[first])
+    walks = int(scenario.stream.offset[-1] - scenario.stream.offset[first])
+    assert len(scenario.steady_stream) == scenario.walks_by_node.sum() == walks
     assert not any(one.code == "region-never-begins" for one in scenario.findings)
+
+
+def test_who_walks_is_of_the_part_that_counts():
+    whole, last = workload(run()), workload(run("87.5%"))
+    assert (whole.shared, last.shared) == (1, 0) and whole.walks.min() > 0
+    assert (last.thin, last.walks[0], last.at_once) == (True, 0, 1.0)
 
 
 def test_times_count_from_the_first_chunk():

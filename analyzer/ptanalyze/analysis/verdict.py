@@ -155,7 +155,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     snapshot, machine = scenario.snapshot, scenario.machine
     tables = np.zeros(scenario.nodes + 1, np.int64)
     if traced := scenario.traced:
-        node = scenario.placement.cpu_node[scenario.placement.chunk_cpu]
+        node = scenario.placement.cpu_node[scenario.placement.chunk_cpu[scenario.steady_from :]]
         tables += np.bincount(_walked_by(scenario, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     mapped = scenario.extent[0]
@@ -221,7 +221,9 @@ def already_huge(snapshot: Snapshot, memory: int) -> Message | None:
 
 def _at_once(scenario: Scenario, node_of_chunk: np.ndarray) -> float:
     """Nodes that walk at a time, as `evenly`: in each of SPANS parts a thread is where it walks most."""
-    offset, thread = scenario.stream.offset, scenario.trace.chunks["thread"]
+    begin = scenario.steady_from
+    offset, thread = scenario.stream.offset[begin:], scenario.trace.chunks["thread"][begin:]
+    offset = offset - offset[0]
     span = np.minimum(offset[:-1] * SPANS // max(int(offset[-1]), 1), SPANS - 1)
     walks = np.zeros((SPANS, int(thread.max(initial=0)) + 1, scenario.nodes))
     np.add.at(walks, (span, thread, node_of_chunk), np.diff(offset))
@@ -236,13 +238,14 @@ def evenly(counts: np.ndarray) -> np.ndarray:
 
 
 def _walked_by(scenario: Scenario, node_of_chunk: np.ndarray) -> np.ndarray:
-    """bool[nodes, touched leaf tables]: whether a node walks through a table."""
+    """bool[nodes, touched leaf tables]: whether a node walks through a table, from --from on."""
     rows, stream = scenario.history.rows, scenario.stream
+    offset = stream.offset[scenario.steady_from :]
     regions = len(rows.of_region)
     seen, touched = np.zeros((scenario.nodes, len(rows.leaf)), bool), np.zeros(scenario.nodes * regions, bool)
-    for first, last in chunk_runs(stream.offset):
-        page = stream.page[stream.offset[first] : stream.offset[last]]
-        walks = np.diff(stream.offset[first : last + 1])
+    for first, last in chunk_runs(offset):
+        page = stream.page[offset[first] : offset[last]]
+        walks = np.diff(offset[first : last + 1])
         of_node = np.repeat(node_of_chunk[first:last] * np.int64(regions), walks)
         touched[of_node + (page >> np.uint32(9))] = True
         give_back(page)

@@ -189,9 +189,10 @@ class TracedProgram:
 
     @property
     def walks_by_node(self) -> np.ndarray:
-        """int64[nodes]: page walks of each node's CPUs in the trace; 0 without one."""
-        node = self.placement.cpu_node[self.placement.chunk_cpu]
-        return np.bincount(node, np.diff(self.stream.offset), self.nodes).astype(np.int64)
+        """int64[nodes]: page walks of each node's CPUs in the trace, from --from on; 0 without one."""
+        node = self.placement.cpu_node[self.placement.chunk_cpu[self.steady_from :]]
+        walks = np.diff(self.stream.offset[self.steady_from :])
+        return np.bincount(node, walks, self.nodes).astype(np.int64)
 
     @cached_property
     def steady_stream(self) -> WalkStream:
