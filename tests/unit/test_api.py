@@ -208,6 +208,10 @@ def test_a_table_of_results_shows_the_columns_that_matter_and_has_all(native):
     assert shown[0].split() == ["policy", "params", "speedup", "speedup_low", "speedup_high", "memory_mib"]
     mib = (table["pt_bytes_peak"] - table["pt_bytes_peak"][0]) / 2**20
     assert [float(row.split()[-1]) for row in shown[1:4]] == pytest.approx(mib.tolist(), abs=6e-4)
+    larger = ptanalyze.sizes(native, "mitosis", times=[4])
+    more = [float(row.split()[-1]) for row in repr(larger).splitlines()[1:5]]
+    copies = larger["pt_bytes_extra"] / 2**20
+    assert more == pytest.approx(copies.tolist(), abs=6e-4) and more[3] > more[1] > 0 == more[2]
     swept = ptanalyze.sweep(native, ["mitosis", "ept-reset"], {"nodes": [4]})
     assert {one.splitlines()[-1] for one in (repr(table), repr(swept))} == {shown[-1]}
     assert all(f"<p>{html.escape(shown[-1])}</p>" in one._repr_html_() for one in (table, swept))

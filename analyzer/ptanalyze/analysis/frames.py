@@ -92,9 +92,11 @@ def refusals(table: DataFrame) -> list[str]:
 
 
 def shown(table: DataFrame) -> DataFrame:
-    """Policies, their speed-ups, and MiB at their peak beyond the baseline's."""
+    """Policies, their speed-ups, and MiB at their peak beyond the baseline's at that point of a sweep."""
     total = peak_bytes(table)
-    more = (total - total[table["policy"] == table["baseline"]].head(1).sum()) / 2**20
+    own = table.loc[table["policy"] == table["baseline"], "params"]
+    base = total[own[own.isin(own.head(1))].index]  # of each point of a sweep the first
+    more = (total - base.reindex(table.index).ffill().bfill()) / 2**20
     swept = table.attrs.get("swept", [])
     named = [*swept, "policy"] if swept or not table["policy"].duplicated().any() else ["policy", "params"]
     ends = ["speedup", "speedup_low", "speedup_high"] if table["speedup"].notna().any() else ["walk_cycles"]
