@@ -189,6 +189,7 @@ def managed(count, made=None):
     return counts.taken_ns(both(count), SMALL, COSTS, made).sum() * SMALL.ghz
 
 
+ANY = np.inf, np.inf
 LOCAL, REMOTE = np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]])
 
 
@@ -541,7 +542,7 @@ def test_no_policy_gains_more_than_all_that_page_tables_take_of_the_run(local, r
     assert walkless.speedup.high == pytest.approx(most[0])
     assert nothing.speedup.high == pytest.approx(most[1]) and most[1] >= most[0]
     assert base.kernel_share.middle * base.run_cycles == pytest.approx(base.management_cycles)
-    larger = [one.of_larger(256, 256, (256, 256)) for one in (base, walkless, nothing)]  # nor there
+    larger = [one.of_larger(256, 256, (256, 256), ANY) for one in (base, walkless, nothing)]  # nor there
     most = [1 / (1 - share.high) for share in (larger[0].walk_share, larger[0].table_share)]
     assert [one.speedup.high for one in larger[1:]] == pytest.approx(most)
     assert (
@@ -593,8 +594,15 @@ def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
     assert ends[0] > ends[1] > ends[2] and tuple(found.break_even_seconds) == pytest.approx(ends[::-1])
     assert free.break_even == Interval(0.0, 0.0, 0.0)
     assert replace(found, speedup=Interval(1.0004, 1.1, 1.2)).break_even.high == NEVER, "too small to read"
-    larger, times = found.of_larger(64, 16, (60, 60)), 64 * found.once_runs
+    larger, times = found.of_larger(64, 16, (60, 60), ANY), 64 * found.once_runs
     assert larger.break_even.high == pytest.approx(times / (1 - 1 / larger.speedup.low))
+    cached = replace(near, reads=near.reads[..., ::-1])
+    most = [cost.most_by_place(base, one, MACHINE, (False,)) for one in (base, near, cached)]
+    assert most == [(1, 2), (2, 1), ANY]
+    far = found.of_larger(1e6, 1e6, (1e6, 1e6), most[1]).speedup
+    assert (
+        far.high == max(found.speedup.high, 2) < found.of_larger(1e6, 1e6, (1e6, 1e6), most[2]).speedup.high
+    )
 
 
 # Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.

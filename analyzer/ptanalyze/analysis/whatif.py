@@ -20,7 +20,7 @@ from ..core.trace import Trace
 from ..core.version import __version__
 from ..cost.counts import Counts
 from ..cost.law import Calibration, PageTrial, UnfitError
-from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, price
+from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, most_by_place, price
 from ..cost.result import Result
 from ..cost.throughput import spent
 from ..formats.capture import Capture, CaptureLike, load
@@ -106,7 +106,11 @@ def replay_scenario(
     if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
     times = captured.times_captured, larger.factor
-    return [row.of_larger(*times, one.more_tables, doubts) for row, one in zip(rows, every, strict=False)]
+    most = [most_by_place(every[0], one, machine, states) for one in every]
+    return [
+        row.of_larger(*times, one.more_tables, bound, doubts)
+        for row, one, bound in zip(rows, every, most, strict=False)
+    ]
 
 
 def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool) -> list[Counts]:

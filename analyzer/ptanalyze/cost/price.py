@@ -199,6 +199,24 @@ class Pricing:
         )
 
 
+def most_by_place(
+    base: Counts, counts: Counts, machine: Machine, contended: Sequence[bool]
+) -> tuple[float, float]:
+    """Most that serving the same reads from other nodes can gain, whatever caches hold: speed-up over the
+    base, and with all tables local; inf where more than the servers differs."""
+    first, own = (one.reads[STEADY, 0].sum(axis=0) for one in (base, counts))  # by reader, server, from
+    if not np.array_equal(first.sum(axis=1), own.sum(axis=1)):
+        return np.inf, np.inf
+    first, own = first.sum(axis=-1), own.sum(axis=-1)
+    if not own.any():
+        return 1.0, 1.0
+    latencies = [machine.latency_cycles(one) for one in contended]
+    taken = [[(reads * cycles).sum() for reads in (first, own)] for cycles in latencies]
+    local = [(own * cycles.diagonal()[:, None]).sum() for cycles in latencies]
+    gains = [(a / b, b / c) for (a, b), c in zip(taken, local, strict=True)]
+    return max(gain for gain, _ in gains), max(more for _, more in gains)
+
+
 def over(corners: np.ndarray) -> Interval:
     """The Interval of a number at each corner, the best guess first."""
     return Interval(float(corners.min()), float(corners[0]), float(corners.max()))

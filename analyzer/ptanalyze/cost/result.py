@@ -168,13 +168,19 @@ class Result:
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD))
 
     def of_larger(
-        self, times: float, asked: float, tables: Sequence[float], doubts: Sequence[Finding] = ()
+        self,
+        times: float,
+        asked: float,
+        tables: Sequence[float],
+        most: tuple[float, float],
+        doubts: Sequence[Finding] = (),
     ) -> Self:
         """The Result of a run of `times` the memory: with more table pages, and more that happens once.
 
         asked   times as large as what the capture stands for: its speed-ups are known less (BY_SIZE), of a
                 program that searches less still (BY_SEARCH), and what walks take no better
         tables  Counts.more_tables
+        most    price.most_by_place: what size leaves unsure does not reach beyond it
         doubts  findings on what one size does not tell
         """
         if times == 1:
@@ -187,6 +193,10 @@ class Result:
         for name in ("speedup", "local_tables", "local_data", "walk_share", "table_share"):
             known = getattr(self, name)
             grown[name] = known and (less_sure_share if "share" in name else less_sure)(known, unsure)
+        for name, bound in zip(("speedup", "local_tables"), most, strict=True):
+            if known := getattr(self, name):
+                wider = grown[name]
+                grown[name] = Interval(wider.low, wider.middle, min(wider.high, max(known.high, bound)))
         more = np.full((2, len(KINDS), 1, 1), times)
         more[:, OF_TABLES, 0, 0] = np.transpose([tables] * len(OF_TABLES))
         return replace(
