@@ -239,7 +239,7 @@ def counted(
         "calls": np.stack([system_calls(*of) for of in passes]),
         "instructions": np.array([number for number, _ in executed]),
         "hits": steady.hits,
-        "cpus": len(np.unique(scenario.placement.chunk_cpu[passes[-1][2] :])),
+        "cpus": at_work(scenario, passes[-1][2]),
         "more_tables": more_tables(scenario.space, scenario.growth),
         "timed": _timed(scenario),
         "beyond": beyond,
@@ -290,6 +290,14 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
         "placement": scenario.placement.how or EVERY_NODE,
         "facts": run.facts(scenario),
     }
+
+
+def at_work(scenario: Scenario, first: int) -> float:
+    """CPUs at work at a time from chunk `first` on: what all execute over what the busiest does, which ends
+    last; one that waits for the others is none."""
+    chunks, cpu = scenario.trace.chunks[first:], scenario.placement.chunk_cpu[first:]
+    work = np.bincount(cpu, chunks["instructions" if chunks["instructions"].any() else "accesses"])
+    return max(float(work.sum() / max(work.max(initial=0), 1)), 1.0)
 
 
 def _walked(scenario: Scenario) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -57,7 +57,7 @@ class Counts:
                   walked)
     more_tables   times these that the larger run has which is asked about, the guest's and the host's
     copied, zeroed  pages of 4 KiB that were, to make huge ones before the first walk
-    cpus          that walk
+    cpus          at work at a time
     data          int64[shares, nodes, nodes, from]  walks by reader, node of their data, and where their leaf
                   entry comes from; None where that was not counted
     beyond        shares of the walks whose data L2, and L2 and LLC, cannot hold, if they hold the pages
@@ -86,7 +86,7 @@ class Counts:
     more_tables: tuple[float, float] = (1.0, 1.0)
     copied: int = 0
     zeroed: int = 0
-    cpus: int = 1
+    cpus: float = 1.0
     data: np.ndarray | None = None
     beyond: tuple[float, float] = (0.0, 0.0)
     adjacent: tuple[float, float] = (0.0, 0.0)
@@ -343,7 +343,7 @@ def held_ns(calls: Sequence[CallCost]) -> float:
     return sum(call.ns * call.calls for call in calls if call.call in WRITERS)
 
 
-def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: int, ghz: float) -> list[Finding]:
+def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: float, ghz: float) -> list[Finding]:
     """Warns of mmap_lock contention, which estimates do not include."""
     share = held_ns(calls) * ghz * cpus / run_cycles if cpus > 1 and run_cycles else 0.0
     return [noted("lock", share=min(share, 1))] if share >= BUSY else []
