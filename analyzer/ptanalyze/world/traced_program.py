@@ -19,7 +19,8 @@ from .scaling import AS_IT_IS, Growth, fold, must_say_something
 from .tlb_filter import TlbFilter, far_tlb, joined_pages, missed_trace, near_tlb
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before what follows counts as work
-WORTH_SAYING = 0.05  # of the accesses, before and after
+WORTH_SAYING = 0.005  # of the accesses, before and after: a fault takes as long as hundreds of them
+SELDOM = 0.2  # first touches per access after that, to those before: else memory just grows
 
 
 def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
@@ -35,9 +36,11 @@ def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
     every = int(so_far[-1])
     filled = np.searchsorted(so_far, every - int(every * (1 - FIRST_TOUCHES))) + 1 if every else 0
     share = float(accesses[:filled].sum() / max(accesses.sum(), 1))
-    if not WORTH_SAYING <= share <= 1 - WORTH_SAYING:
+    later = (1 - FIRST_TOUCHES) * share > SELDOM * FIRST_TOUCHES * (1 - share)
+    if later or not WORTH_SAYING <= share <= 1 - WORTH_SAYING:
         return []
-    return [noted(FILLS, share=share, percent=min(int(np.ceil(100 * share)), 99))]
+    steps = 100 if 0.05 <= share <= 0.95 else 1000
+    return [noted(FILLS, share=share, percent=100 * float(np.ceil(steps * share)) / steps)]
 
 
 def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = None) -> np.ndarray:
