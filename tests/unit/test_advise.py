@@ -91,6 +91,21 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
     assert nothing.sentence == str(message("asked", "one-node"))
 
 
+@pytest.mark.parametrize(
+    ("asked", "best", "within"),
+    [
+        ({"horizon": 0.05}, "mitosis", None),
+        ({"horizon": 1e-6}, "first-touch", " over the horizon"),
+        ({"memory": 0}, "first-touch", " within the budget"),
+    ],
+)
+def test_the_sentences_rest_on_the_horizon_and_the_budget(asked, best, within):
+    found = advise("lookup", policies=["hydra", "mitosis", "interleave"], **asked)
+    said = found.verdict.research.numbers
+    assert (found.best.policy, said.get("within"), "hydra" in said.get("names", "")) == (best, within, False)
+    assert best in found.sentence
+
+
 def test_what_the_capture_lacks_rules_policies_out_by_name():
     native = captured([(0, VAS)])
     found = advise_scenario(native, math.inf, Setup.of(machine=native.machine, costs=COSTS))

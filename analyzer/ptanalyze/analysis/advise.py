@@ -131,7 +131,11 @@ class Advised:
     @cached_property
     def verdict(self) -> Verdict:
         over = {label_of(advice.result) for advice in self.ranked if advice.over}
-        return verdict(self.replayed.results, self.program, over=over, notes=untold(self.refused, self.base))
+        notes, gained = (
+            untold(self.refused, self.base),
+            {label_of(one.result): one.gain for one in self.ranked},
+        )
+        return verdict(self.replayed.results, self.program, over=over, notes=notes, gained=gained)
 
     @property
     def best(self) -> Result:

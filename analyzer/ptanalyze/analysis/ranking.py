@@ -1,10 +1,10 @@
 """Policies ranked by run time within a budget, and why one gains: of Results alone."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..core.columns import CACHED, MEASURED, Column, Message, message
 from ..core.errors import UsageError, parse_size, size_as_read
@@ -15,6 +15,8 @@ from ..policies import BOUND, label, members
 HOUR = 3600.0
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 PAGE = 4096  # bytes of a table page
+Gained: TypeAlias = Mapping[str, float | None]  # Advice.gain by label_of; {}: no horizon is asked for
+NOT_ASKED: Gained = {}
 
 
 def memory_limit(memory: float | str | None, mapped: int) -> float:
@@ -109,11 +111,11 @@ def walk_percent(result: Result, base: Result) -> float:
     return round(100 * result.walk_cycles / before, 1)
 
 
-def best_first(results: Sequence[Result]) -> list[Result]:
+def best_first(results: Sequence[Result], gained: Gained = NOT_ASKED) -> list[Result]:
     """All but the baseline's, the first Result; bounds only where there is nothing else."""
     base, *others = results
     real = [result for result in others if result.policy != BOUND] or others
-    return sorted(real, key=lambda result: standing(result, base))
+    return sorted(real, key=lambda result: standing(result, base, gained.get(label_of(result))))
 
 
 def rank(results: Sequence[Result], limit: float = inf, horizon: float = HOUR) -> list[Advice]:

@@ -52,7 +52,7 @@ from ..world.scaling import mapped_bytes
 from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
 from ..world.trees import one_anonymous_vma
-from .ranking import best_first, effect, label_of, reshapes, standing, walk_percent
+from .ranking import NOT_ASKED, Gained, best_first, effect, label_of, reshapes, standing, walk_percent
 from .setup import RESHAPED
 
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
@@ -416,6 +416,7 @@ def verdict(
     besides: Sequence[Result] = (),
     over: Collection[str] = (),
     notes: Sequence[Message] = (),
+    gained: Gained = NOT_ASKED,
 ) -> Verdict:
     """The Verdict by the Results of the baseline, the first, and of the policies that were asked for.
 
@@ -423,14 +424,15 @@ def verdict(
     besides  further Results over the same baseline: they only tell what limits the run
     over     labels of policies beyond the budget: neither an answer nor an action
     notes    Verdict.notes
+    gained   what policies are ranked by, where that is not their speed-up alone
     """
     base, few, accesses = results[0], None, int(results[0].hits.sum())
     if about is not None and accesses < about.tlb_entries:  # repeated, these never walk, whatever it does
         few = message("limit", FEW, accesses=accesses, entries=about.tlb_entries)
     asked = [result for result in results[1:] if not few and label_of(result) not in over]
     within = [result for result in (*asked, *besides) if result.policy != BOUND]
-    within.sort(key=lambda result: standing(result, base))
-    answers = [answer(result, base, results) for result in best_first([base, *asked])]
+    within.sort(key=lambda result: standing(result, base, gained.get(label_of(result))))
+    answers = [answer(result, base, results) for result in best_first([base, *asked], gained)]
     best = answers[0].result if answers and effect(answers[0].result, base) > 0 else base
     beware = cautions(base, best, asked)
     if about is None or few:
@@ -445,7 +447,9 @@ def verdict(
     limit = limit_of(base, parts, about, answered, {note.code for note in notes})
     away = _spread_data(base, within, about) if limit and limit.code == SERVER else None
     action = away or _action(base, parts, within, about)
-    return Verdict(base, answers, parts, limit, notes, action, _research(base, within), beware)
+    beyond = [result for result in results[1:] if label_of(result) in over]
+    research = _research(base, within, beyond, gained)
+    return Verdict(base, answers, parts, limit, notes, action, research, beware)
 
 
 def one_node(base: Result) -> bool:
@@ -660,13 +664,21 @@ def _huge(part: Part, about: Workload) -> Message | None:
     return message("type", "in-both", line=typed) if both else typed
 
 
-def _research(base: Result, within: Sequence[Result]) -> Message | None:
+def _research(
+    base: Result, within: Sequence[Result], beyond: Sequence[Result], gained: Gained
+) -> Message | None:
+    """beyond: policies over the budget"""
     asked = [result for result in within if availability(result.policy) == RESEARCH]
-    best = next((result for result in asked if effect(result, base) > 0 and result.speedup), None)
+    worth = [one for one in asked if one.speedup and effect(one, base, gained.get(label_of(one))) > 0]
+    best = next(iter(worth), None)
     if best is None or best.speedup is None:
-        return message("research", "none") if asked and base.speedup and not one_node(base) else None
+        dear = any(availability(one.policy) == RESEARCH and effect(one, base) > 0 for one in beyond)
+        late = any(effect(one, base) > 0 for one in asked)
+        limit = " within the budget" if dear else " over the horizon" if late else ""
+        known = (asked or dear) and base.speedup and not one_node(base)
+        return message("research", "none", within=limit) if known else None
     written = interval(best.speedup)
-    alike = [result for result in asked if result.speedup and interval(result.speedup) == written]
+    alike = [one for one in worth if one.speedup and interval(one.speedup) == written]
     *first, last = dict.fromkeys([label_of(best), *(one.policy for one in alike if "+" not in one.policy)])
     each = f"{', '.join(first)} or {last}" if first else last
     return message("research", "gain", names=each, gain=best.speedup)
