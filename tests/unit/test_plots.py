@@ -185,6 +185,10 @@ def test_equally_fast_policies_win_together():
     figure = plots.curve(table)
     assert title(figure) == "Best at nodes = 8: hydra and mitosis, 1.80x over linux"
     assert "app; bars: idle latencies" in texts(figure)
+    larger = table.rename(columns={"nodes": "stands_for"})
+    law = {"code": ASSUMED, "text": "idle to loaded latencies"}
+    larger.attrs = {"swept": ["stands_for"], "findings": [*table.attrs["findings"], law]}
+    assert "bars: idle to loaded latencies" in texts(plots.curve(larger)), "of the largest run"
     untimed = table.assign(speedup=None, speedup_low=None, speedup_high=None)
     untimed.attrs = table.attrs
     assert title(plots.curve(untimed)).endswith("of hydra and mitosis at nodes = 8: 1.80 at most")
