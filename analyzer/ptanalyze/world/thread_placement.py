@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import UNKNOWN_NODE, UsageError, is_whole, plural
+from ..core.errors import DEFAULT_MACHINE, UNKNOWN_NODE, UsageError, is_whole, plural
 from ..core.machine import Machine, load_machine, machine_names
 from ..core.snapshot import Topology
 from ..core.trace import ONE_THREAD, Event, Placement, Trace
@@ -180,9 +180,10 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
 
 
 def with_node(node: int) -> Machine | None:
-    """The smallest Machine of the package that has CPUs on the node of this number; None: none has."""
+    """The default Machine, else the smallest of the package, with CPUs on the node of this number; None: none
+    has."""
     having = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
-    return min(having, key=lambda each: each.nodes, default=None)
+    return min(having, key=lambda each: (each.name != DEFAULT_MACHINE, each.nodes), default=None)
 
 
 def _with_cpus(option: str, node: int, machine: Machine) -> int:
