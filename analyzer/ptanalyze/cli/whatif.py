@@ -49,7 +49,7 @@ def command(
     with progress_bar() as progress:
         setup = replays.setup_from(options, opened, progress)
         policies = replays.configured(names, settings, opened)
-        replayed = replay(opened, policies, setup, judged=output.form == "table" and not full)
+        replayed = replay(opened, policies, setup, judged=output.form == "table")
         curve = replays.sizes_of(sizes, opened, policies, setup, replayed)
     results, notes = replayed.results, [asked_of_processes(opened, setup), numbers_of_nodes(policies)]
     steps = replays.following(capture, opened, results[0], replayed.verdict)

@@ -122,7 +122,8 @@ class Options:
     move_threads: str = option(
         "",
         "--move-threads",
-        "Move node A's threads to node B after 30 % of the trace, or at a time (@2.5s). Default: no moves.",
+        "Move node A's threads to node B after 30 % of the trace's page touches, or at a time (@2.5s). "
+        "Default: no moves.",
         metavar="A:B@30%,...",
     )
     autonuma: Any = option(
