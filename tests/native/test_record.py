@@ -280,6 +280,7 @@ def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     assert ran.err.index("ended when its region was over") >= 0 and "ptanalyze check" in ran.out
     facts = read_manifest(tmp_path / "c").provenance
     assert facts["ended_after_region"] and facts["page_tables"] == "roi_end"
+    assert run(["check", str(tmp_path / "c")]) == 0, "it is what was asked for"
     assert run(["record", "-o", str(tmp_path / "d"), "--then", "end", "--", phases, "1", "1"]) == 2
     assert "--then end: the region lasts until the program ends" in capsys.readouterr().err
 

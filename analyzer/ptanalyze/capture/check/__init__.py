@@ -82,7 +82,7 @@ def check_trace(
 ) -> Iterator[Check]:
     """Findings about the trace and, with a snapshot, about how well both fit.
 
-    interrupted  whether the person who recorded it ended it, as one ends a server
+    interrupted  whether the person who recorded it ended it, as one ends a server, or had it ended (--then)
     quick        without decoding its touches
     """
     if snapshot is not None and not quick:
@@ -171,7 +171,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
             check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)
         )
     if capture.has_trace:
-        interrupted = capture.manifest.provenance.get("interrupted") is True
+        said = capture.manifest.provenance
+        interrupted = True in (said.get("interrupted"), said.get("ended_after_region"))
         snapshot = capture.snapshot if capture.has_snapshot else None
         yield from check_trace(capture.trace, snapshot, interrupted, quick=quick)
     count, names = capture.untraced_children

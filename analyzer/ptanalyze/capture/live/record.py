@@ -209,7 +209,7 @@ def record(
         supervise.leave_room(directory, runs_as)
         supervise.keep_tables(directory, recording)
         shown = [supervise.readable(word) for word in words]
-        followed = seal_children(directory, shown, recording.interrupted)
+        followed = seal_children(directory, shown, recording.interrupted or recording.ended)
         finish(directory, recording, shown, tracer, started, followed, seconds)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(DIED[dump_at] if recording.exit_status < 0 else UNREACHED)
