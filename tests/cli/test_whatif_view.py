@@ -324,6 +324,14 @@ def test_tables_on_missing_nodes_are_refused(pt):
         assert ran.code == 0 or (ran.err.count("\n") == 1 and ran.err.startswith("ptanalyze: policy ")), name
 
 
+def test_what_plays_no_part_is_not_said(pt, sample, monkeypatch):
+    late = pt("whatif", sample, "-p", "linux", "--autonuma")
+    assert late.code == 0 and "hinting fault" not in late.out, "no fault was taken"
+    monkeypatch.setattr("ptanalyze.analysis.setup.own_machine", lambda capture: ("ice-lake", "ice-lake"))
+    refused = pt("fragmentation", sample, "--after")
+    assert refused.code == 2 and "Machine model" not in refused.out + refused.err
+
+
 # `ptanalyze timeline`: a row per policy and window, as a table, CSV and JSON; what it refuses.
 
 

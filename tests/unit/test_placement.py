@@ -235,6 +235,7 @@ def test_a_cpu_belongs_to_one_node_and_no_node_has_more_than_it_has(threads, cou
     assert np.bincount(placement.cpu_node).max() <= small_machine(count).cpus_per_node
     assert ("share" in placement.how) == (len(placement.cpu_node) < threads)
     assert len(placement.cpu_node) == len(set(placement.chunk_cpu.tolist()))
+    assert "share" not in placement.how or placement.how.endswith(" (1 CPU per node)")
 
 
 @pytest.mark.parametrize(

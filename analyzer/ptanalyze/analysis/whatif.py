@@ -258,7 +258,7 @@ def _unknown(
         if huge.policy == HUGE and huge.speedup:
             notes.append(message("unknown", "traced-size", gain=huge.speedup))
     marked = base.finding("autonuma")
-    if marked is not None and base.remote_data is not None:
+    if marked is not None and marked.numbers["hinting_faults"] and base.remote_data is not None:
         off = replace(setup, autonuma=None)
         [still] = replay_scenario(known.scenario(off), [baseline], off, known.provenance)
         if still.remote_data is not None:

@@ -4,7 +4,7 @@ from functools import partial
 
 import click
 
-from ..core.errors import UsageError, pair_of
+from ..core.errors import DEFAULT_MACHINE, UsageError, pair_of
 from .options import Output, capture_argument, open_or_default, output_options
 from .replay_options import machine_for, option, steps
 
@@ -52,7 +52,9 @@ def command(
     opened = open_or_default(capture)
     chosen = dict(map(pair_of, settings)) if after else None
     with progress_bar() as progress:
-        setup = Setup.of(machine=machine_for(opened, machine), progress=progress)
+        asks = after and not opened.snapshot.native  # else no machine has a part in it
+        named = machine_for(opened, machine) if asks else machine or DEFAULT_MACHINE
+        setup = Setup.of(machine=named, progress=progress)
         states, shaped = fragmented(opened, by, chosen, setup)
     table = partial(fragmentation_frame, states, opened.source)
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}

@@ -114,8 +114,8 @@ def place(
         nodes, line = _nodes(how, max(len(trace.threads), 1), machine, running)
         cpu, cpu_node = _cpus(nodes, machine.cpus_per_node)
         if shared := len(cpu) - len(cpu_node):
-            sharing = "1 thread shares" if shared == 1 else f"{shared} threads share"
-            line += f", {sharing} a CPU ({machine.cpus_per_node} per node)"
+            sharing = "1 thread shares a CPU" if shared == 1 else f"{shared} threads share CPUs"
+            line += f", {sharing} ({plural(machine.cpus_per_node, 'CPU')} per node)"
         placed = Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], line)
     return move_threads(placed, trace, machine, moves) if moves else placed
 
