@@ -94,13 +94,18 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
 @pytest.mark.parametrize(
     ("asked", "best", "within"),
     [
-        ({"horizon": 0.05}, "mitosis", None),
+        ({}, "mitosis", None),
         ({"horizon": 1e-6}, "first-touch", " over the horizon"),
         ({"memory": 0}, "first-touch", " within the budget"),
     ],
 )
 def test_the_sentences_rest_on_the_horizon_and_the_budget(asked, best, within):
-    found = advise("lookup", policies=["hydra", "mitosis", "interleave"], **asked)
+    policies = ["hydra", "mitosis", "interleave"]
+    if not asked:  # mitosis has paid back, hydra not yet
+        free = advise("lookup", policies=policies).replayed.results
+        paid = [one.break_even_seconds.middle for one in free if one.policy in ("hydra", "mitosis")]
+        asked = {"horizon": sum(paid) / 2}
+    found = advise("lookup", policies=policies, **asked)
     said = found.verdict.research.numbers
     assert (found.best.policy, said.get("within"), "hydra" in said.get("names", "")) == (best, within, False)
     assert best in found.sentence
