@@ -183,7 +183,7 @@ def command(
         try:
             if file is not None:
                 made = trial.record(measured, words)
-                made.must_fit(True)
+                made.must_fit(True, gain=made.answer)
                 pt.measured.write_calibration(file, made)
         except pt.law.UnfitError as error:
             unfit = True

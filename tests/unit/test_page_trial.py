@@ -225,6 +225,14 @@ def test_a_trial_that_tells_nothing_is_refused(huge, trial, why):
         msgspec.structs.replace(TRIAL, **trial).must_fit(traced=True)
 
 
+def test_a_trial_that_is_sure_in_turns_is_kept_and_what_asks_for_pages_as_found_refuses_it():
+    noisy = {"gain": Interval(0.85, 1.36, 1.49), "huge_over_split": Interval(1.12, 1.17, 1.2)}
+    trial = msgspec.structs.replace(TRIAL, huge_share_found=0.0, **noisy)
+    trial.must_fit(True, gain=trial.answer)
+    with pytest.raises(UsageError, match="or nothing"):
+        trial.must_fit(True)
+
+
 # What-ifs of a capture: a trial of another size, or one that needs a trace.
 
 

@@ -352,15 +352,22 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         name = words[0].rpartition("/")[2] if words else ""
         return self.cpu == cpu and name in (self.program, self.program[: self.COMM])
 
-    def must_fit(self, traced: bool, mapped: float | None = None, saved: float | None = None) -> None:
+    def must_fit(
+        self,
+        traced: bool,
+        mapped: float | None = None,
+        saved: float | None = None,
+        gain: Interval | None = None,
+    ) -> None:
         """UsageError where the trial tells nothing of placements: by itself, of a program with `mapped`
         bytes, or where huge pages save that part of the walk cycles. Without a trace it tells of page size
-        alone, if it is of this program."""
-        size, took = self.resident_bytes, 1 - 1 / self.gain.middle
+        alone, if it is of this program. gain: the one that must be sure, None: over pages as found"""
+        gain = gain or self.gain
+        size, took = self.resident_bytes, 1 - 1 / gain.middle
         wrong = {
-            "gain": self.gain.middle < self.LEAST_GAIN,
+            "gain": gain.middle < self.LEAST_GAIN,
             "few": self.pairs < self.LEAST_PAIRS,
-            "noisy": self.gain.low <= 1,
+            "noisy": gain.low <= 1,
             "found": self.huge_share_found > self.LEAST_HUGE,
             "fragmented": self.share < self.LEAST_HUGE,
             "size": mapped is not None and not size / self.UNLIKE_SIZE <= mapped <= size * self.UNLIKE_SIZE,
@@ -370,6 +377,6 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         code = next((code for code, is_so in wrong.items() if is_so and (traced or code == "size")), None)
         if code is not None:
             numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
-            about = {"gain": self.gain, "found": self.huge_share_found, "pairs": self.pairs}
+            about = {"gain": gain, "found": self.huge_share_found, "pairs": self.pairs}
             why = message("trial", code, **about, **numbers)
             raise UnfitError(self.program, str(why))
