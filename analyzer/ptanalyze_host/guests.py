@@ -271,7 +271,7 @@ def dump_guest_tables(
         for space in spaces:
             tables = read_guest_tables(memory.read, space.root, space.levels)
             on = ", ".join(map(str, space.vcpus))
-            name = f"root {space.root:#x}" + (f" of vCPU {on}" if on else "")
+            name = f"root {space.root << 12:#x}" + (f" of vCPU {on}" if on else "")
             if tables is None:
                 lines.append(f"{name}: gone before it was read")
                 continue
@@ -296,8 +296,8 @@ def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], 
             left_out.append(f"vCPU {cpu.vcpu}: not in 64-bit mode")
         elif read_table(read, cpu.root) is None:
             left_out.append(
-                f"vCPU {cpu.vcpu}: its root {cpu.root:#x} cannot be read: garbage, or the guest's memory is "
-                "private (SEV, TDX)"
+                f"vCPU {cpu.vcpu}: its root {cpu.root << 12:#x} cannot be read: garbage, or the guest's "
+                "memory is private (SEV, TDX)"
             )
         else:
             found.setdefault(space_of(read, cpu.cr3, cpu.levels), []).append(cpu.vcpu)

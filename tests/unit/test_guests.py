@@ -159,7 +159,7 @@ def test_vcpus_without_readable_tables_are_told_and_none_at_all_is_an_error():
     spaces, left_out = address_spaces(read, [vcpu(0, 0xC000), vcpu(1, 0, efer=0), vcpu(2, 0xFFFF_F000)])
     assert [space.root for space in spaces] == [12]
     assert left_out[0] == "vCPU 1: not in 64-bit mode"
-    assert "vCPU 2: its root 0xfffff cannot be read" in left_out[1]
+    assert "vCPU 2: its root 0xfffff000 cannot be read" in left_out[1]
     with pytest.raises(UsageError, match="no vCPU's page tables can be read: vCPU 0: not in 64-bit mode"):
         address_spaces(read, [vcpu(0, 0, efer=0)])
 
