@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,6 @@ DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
 REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
 NONE_YET = NO_SAMPLE, -signal.SIGTERM  # the latter before it could take that
-LOOK = 0.5  # seconds between two looks at samplers
-ACCOUNT_BYTES = 8
-AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
 
 def image(process: pt.live.Process) -> list[str]:
@@ -80,7 +78,7 @@ def sample_each(
     with ExitStack() as stack:
         account = os.memfd_create("ptanalyze")
         stack.callback(os.close, account)
-        os.ftruncate(account, ACCOUNT_BYTES)
+        os.ftruncate(account, 8)
         ran: dict[int, subprocess.Popen[bytes]] = {}
         try:
             for pid, out in files.items():
@@ -89,7 +87,8 @@ def sample_each(
             keep()
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
             early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
-            for sampler in ran.values():
+            for sampler in ran.values():  # an interrupted wait may keep its lock for ever (CPython 3.11)
+                vars(sampler)["_waitpid_lock"] = Lock()
                 sampler.send_signal(signal.SIGTERM)
         messages = {pid: sampler.communicate()[1] for pid, sampler in ran.items()}
     lasted = time.monotonic() - began
@@ -123,7 +122,7 @@ def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], seconds: int) -> No
                 for sampler in running:
                     sampler.send_signal(signal.SIGTERM)
             try:
-                running[0].wait(LOOK)
+                running[0].wait(0.5)  # until the next look at all
             except subprocess.TimeoutExpired:
                 took = time.monotonic() - began
                 if took > seconds + SECONDS_TO_END:
@@ -221,7 +220,8 @@ def damon() -> dict[str, str]:
     states = []
     with suppress(OSError):  # no DAMON, or not ours to read
         states = [path.read_text().strip() for path in DAMON.glob("[0-9]*/state")]
-    return {"also clears accessed bits": f"DAMON is running: {AGES}"} if "on" in states else {}
+    said = "DAMON is running: it clears accessed bits too, so uses are missed and rates may be too low"
+    return {"also clears accessed bits": said} if "on" in states else {}
 
 
 def heat_tree(

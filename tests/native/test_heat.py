@@ -431,6 +431,16 @@ def test_a_signal_ends_it_early_and_what_was_sampled_is_kept(target, tmp_path, n
     assert (capture.has_heat or (tracer == "perf" and capture.has_trace)) and not capture.damaged
 
 
+def test_a_wait_that_a_signal_ended_keeps_no_lock(target, tmp_path, monkeypatch):
+    def interrupted(ran, seconds):  # between taking the lock and the try that gives it back
+        assert ran[target]._waitpid_lock.acquire(timeout=9)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(heat, "wait_for_all", interrupted)
+    with suppress(KeyboardInterrupt):
+        sample_each({target: tmp_path / "heat"}, 600, (1,))
+
+
 def ignores(pid, number):
     mask = Path(f"/proc/{pid}/status").read_text().partition("\nSigIgn:")[2].split()[0]
     return bool(int(mask, 16) >> number - 1 & 1)

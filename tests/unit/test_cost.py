@@ -599,10 +599,8 @@ def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
     cached = replace(near, reads=near.reads[..., ::-1])
     most = [cost.most_by_place(base, one, MACHINE, (False,)) for one in (base, near, cached)]
     assert most == [(1, 2), (2, 1), ANY]
-    far = found.of_larger(1e6, 1e6, (1e6, 1e6), most[1]).speedup
-    assert (
-        far.high == max(found.speedup.high, 2) < found.of_larger(1e6, 1e6, (1e6, 1e6), most[2]).speedup.high
-    )
+    far, wide = (found.of_larger(1e6, 1e6, (1e6, 1e6), one).speedup for one in most[1:])
+    assert far.high == max(found.speedup.high, 2) < wide.high
 
 
 # Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.
