@@ -131,10 +131,8 @@ class Advised:
     @cached_property
     def verdict(self) -> Verdict:
         over = {label_of(advice.result) for advice in self.ranked if advice.over}
-        notes, gained = (
-            untold(self.refused, self.base),
-            {label_of(one.result): one.gain for one in self.ranked},
-        )
+        gained = {label_of(one.result): one.gain for one in self.ranked}
+        notes = untold(self.refused, self.base)
         return verdict(self.replayed.results, self.program, over=over, notes=notes, gained=gained)
 
     @property

@@ -28,7 +28,7 @@ from ..core.machine import LINE_BYTES, share_of_cache
 from ..core.snapshot import Node, Topology
 from ..core.trace import GUEST_BIT, SLOT_BITS, blocks, lines_per_page
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
-from ..cost.price import Unknowns, most_by_place, price
+from ..cost.price import Unknowns, of_larger, price
 from ..cost.result import EVERY_NODE, Result
 from ..kernels import CALLS, PTE_COPY, PTE_FANOUT, Counters
 from ..kernels.replay import PteState, counters
@@ -374,12 +374,8 @@ def static_results(
         every.append(counts)
     unknowns = Unknowns((setup.contended,), use.law if isinstance(use, Use) else None)
     rows = price(every, machine, setup.costs, unknowns, provenance)
-    times = scenarios[0].times_captured, scenarios[0].growth.factor
-    most = [most_by_place(every[0], one, machine, unknowns.contended) for one in every]
-    return [
-        row.of_larger(*times, one.more_tables, bound)
-        for row, one, bound in zip(rows, every, most, strict=True)
-    ]
+    larger, asked = scenarios[0].times_captured, scenarios[0].growth.factor
+    return of_larger(rows, every, machine, unknowns.contended, larger, asked)
 
 
 def _findings(scenarios: Sequence[Scenario], use: Use | Finding | None) -> list[Finding]:

@@ -20,7 +20,7 @@ from ..core.trace import Trace
 from ..core.version import __version__
 from ..cost.counts import Counts
 from ..cost.law import Calibration, PageTrial, UnfitError
-from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, most_by_place, price
+from ..cost.price import LOADS, UNLIKE, Pages, Unknowns, of_larger, price
 from ..cost.result import Result
 from ..cost.throughput import spent
 from ..formats.capture import Capture, CaptureLike, load
@@ -105,12 +105,8 @@ def replay_scenario(
     doubts: list[Finding] = []
     if larger.factor > 1:
         doubts = of_one_size(captured.stream, captured.space.regions.va, setup.machine.tlb)
-    times = captured.times_captured, larger.factor
-    most = [most_by_place(every[0], one, machine, states) for one in every]
-    return [
-        row.of_larger(*times, one.more_tables, bound, doubts)
-        for row, one, bound in zip(rows, every, most, strict=False)
-    ]
+    times = captured.times_captured
+    return of_larger(rows, every[: len(rows)], machine, states, times, larger.factor, doubts)
 
 
 def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: bool) -> list[Counts]:

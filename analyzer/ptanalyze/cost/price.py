@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import FILLS, MEASURED, message, noted
+from ..core.columns import FILLS, MEASURED, Finding, message, noted
 from ..core.errors import UsageError
 from ..core.interval import Interval
 from .counts import (
@@ -207,14 +207,29 @@ def most_by_place(
     first, own = (one.reads[STEADY, 0].sum(axis=0) for one in (base, counts))  # by reader, server, from
     if not np.array_equal(first.sum(axis=1), own.sum(axis=1)):
         return np.inf, np.inf
-    first, own = first.sum(axis=-1), own.sum(axis=-1)
-    if not own.any():
-        return 1.0, 1.0
-    latencies = [machine.latency_cycles(one) for one in contended]
-    taken = [[(reads * cycles).sum() for reads in (first, own)] for cycles in latencies]
-    local = [(own * cycles.diagonal()[:, None]).sum() for cycles in latencies]
-    gains = [(a / b, b / c) for (a, b), c in zip(taken, local, strict=True)]
-    return max(gain for gain, _ in gains), max(more for _, more in gains)
+    latency = np.stack([machine.latency_cycles(one) for one in contended])
+    before, after = (np.maximum(np.einsum("rsf,trs->t", reads, latency), 1) for reads in (first, own))
+    local = np.maximum(np.einsum("rsf,trr->t", own, latency), 1)
+    return float((before / after).max()), float((after / local).max())
+
+
+def of_larger(
+    rows: Sequence[Result],
+    every: Sequence[Counts],
+    machine: Machine,
+    contended: Sequence[bool],
+    times: float,
+    asked: float,
+    doubts: Sequence[Finding] = (),
+) -> list[Result]:
+    """Results of Counts, the baseline's first, as Result.of_larger."""
+    if times == 1:
+        return [*rows]
+    most = [most_by_place(every[0], one, machine, contended) for one in every]
+    return [
+        row.of_larger(times, asked, one.more_tables, bound, doubts)
+        for row, one, bound in zip(rows, every, most, strict=True)
+    ]
 
 
 def over(corners: np.ndarray) -> Interval:

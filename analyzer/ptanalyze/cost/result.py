@@ -183,8 +183,6 @@ class Result:
         most    price.most_by_place: what size leaves unsure does not reach beyond it
         doubts  findings on what one size does not tell
         """
-        if times == 1:
-            return self
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD)}

@@ -1,6 +1,6 @@
 """Checks that a capture is usable: every finding has a name, a number and a reason."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,6 +18,14 @@ from .vm import check_host, check_joined
 # Checks of the other processes inside a capture: each is there, and is a sound capture itself.
 
 WORST = (FAILED, PARTIAL, NOTE, OK)
+
+
+def summed_up(pid: int, every: Sequence[Check]) -> Check:
+    """The findings about a process as one: `wrong` of its checks are not ok, the worst is the verdict."""
+    other = [one for one in every if one.verdict != OK]
+    verdict = min([OK, *(one.verdict for one in other)], key=WORST.index)
+    reasons = "; ".join(f"{one.name}: {one.reason}" for one in other if one.verdict == verdict)
+    return Check(f"process {pid}", len(every), len(other), verdict, reasons)
 
 
 # Whether a capture holds the page tables of what its trace touched, or that was freed before the dump.
@@ -183,11 +191,7 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
         lost, missing = len(capture.lost), ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
         yield finding("processes: there", len(capture.processes) + lost, lost, f"not in it: {missing}")
         for pid, one in capture.processes.items():
-            checks = list(check_capture(one, quick=quick))
-            odd = [of for of in checks if of.verdict != OK]
-            worst = min([OK, *(of.verdict for of in odd)], key=WORST.index)
-            why = "; ".join(f"{of.name}: {of.reason}" for of in odd if of.verdict == worst)
-            yield Check(f"process {pid}", len(checks), len(odd), worst, why)
+            yield summed_up(pid, list(check_capture(one, quick=quick)))
 
 
 def exit_code(findings: Iterable[Check]) -> int:
