@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis import verdict
+from ptanalyze.analysis import counting, verdict
 from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
@@ -52,8 +52,8 @@ def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_
     assert wide.walks[0] == wide.walks[1] and not wide_on(1, placement="recorded").assumed
     assert wide.at_once == pytest.approx(2) and wide.shared == 1
     assert thin.shared == pytest.approx(1 / 30) and thin.at_once < 1.1
-    moved = verdict.workload(captured([(0, VAS * 5)] * 8, moves="0:1@40%"))
-    assert moved.at_once == 1 and moved.walks.min() > 0, "one thread reads from one node at a time"
+    moved = verdict.workload(moves := captured([(0, VAS * 5)] * 8, moves="0:1@40%"))
+    assert moved.at_once == counting.at_work(moves, 0) == 1 and moved.walks.min() > 0, "one thread at a time"
     assert verdict.workload(captured(None)).name == "unknown"
 
 

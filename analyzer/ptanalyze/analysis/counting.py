@@ -294,10 +294,11 @@ def _whose(run: PolicyRun, scenario: Scenario, mapped: PteState) -> dict[str, An
 
 def at_work(scenario: Scenario, first: int) -> float:
     """CPUs at work at a time from chunk `first` on: what all execute over what the busiest does, which ends
-    last; one that waits for the others is none."""
+    last, and is a thread that moves between CPUs, too; one that waits is none."""
     chunks, cpu = scenario.trace.chunks[first:], scenario.placement.chunk_cpu[first:]
-    work = np.bincount(cpu, chunks["instructions" if chunks["instructions"].any() else "accesses"])
-    return max(float(work.sum() / max(work.max(initial=0), 1)), 1.0)
+    work = chunks["instructions" if chunks["instructions"].any() else "accesses"]
+    busiest = max(np.bincount(one, work).max(initial=1) for one in (cpu, chunks["thread"]))
+    return max(float(work.sum() / busiest), 1.0)
 
 
 def _walked(scenario: Scenario) -> tuple[tuple[float, float], tuple[float, float]]:

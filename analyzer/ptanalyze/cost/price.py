@@ -222,14 +222,16 @@ def of_larger(
     asked: float,
     doubts: Sequence[Finding] = (),
 ) -> list[Result]:
-    """Results of Counts, the baseline's first, as Result.of_larger."""
+    """Results of Counts, the baseline's first, as Result.of_larger. The sum of two parts does not shrink more
+    than the part that shrinks most: what walks take, or the kernel's work."""
     if times == 1:
         return [*rows]
-    most = [most_by_place(every[0], one, machine, contended) for one in every]
-    return [
-        row.of_larger(times, asked, one.more_tables, bound, doubts)
-        for row, one, bound in zip(rows, every, most, strict=True)
-    ]
+    larger = []
+    for row, one in zip(rows, every, strict=True):
+        place, local = most_by_place(every[0], one, machine, contended)
+        kernel = rows[0].management_cycles / max(row.management_cycles, 1e-9)
+        larger.append(row.of_larger(times, asked, one.more_tables, (max(place, kernel), local), doubts))
+    return larger
 
 
 def over(corners: np.ndarray) -> Interval:
