@@ -16,9 +16,8 @@ from ptanalyze.policies import plan_for
 from replay_cases import case, events, scenario_of
 from strategies import PAGE, Page, build_snapshot, build_trace
 
-# Scripts that real kernels ran (golden/kernel) as small processes: each operation is one chunk.
-#
-# A forked process is in no trace: its operations do nothing here, nor does the fork.
+# Scripts that real kernels ran (golden/kernel) as small processes: each operation is one chunk. A forked
+# process is in no trace: its operations do nothing here, nor does the fork.
 
 BASE, OWN, NODES = 0x2000_0000_0000, 0x3000_0000_0000, 4
 READ, WRITE = 1, 3

@@ -112,12 +112,11 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
     A line: anything, TID or PID/TID (-1: GONE), [CPU], SECONDS.FRACTION: then, after an optional period and
     event name that ends in a colon, the address in hexadecimal. An event with "stor" in its name is a store,
     and what the data source says is one. An address is followed by another number (a data source, or an
-    instruction's address, which comes before its symbol), else the address was the instruction's itself.
-    tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); period int64 (-1: not
-    printed; at most TOO_BIG); write bool; walk int8: BY_NAME if the event counts TLB misses, and TLB_HIT or
-    TLB_MISSED if the data source tells.
-    Returns (rows, position of the first bad line or -1).
-    Lines that are empty or begin with "#" are skipped.
+    instruction's address, which comes before its symbol), else the address was the instruction's itself. tid,
+    cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); period int64 (-1: not printed;
+    at most TOO_BIG); write bool; walk int8: BY_NAME if the event counts TLB misses, and TLB_HIT or TLB_MISSED
+    if the data source tells. Returns (rows, position of the first bad line or -1). Lines that are empty or
+    begin with "#" are skipped.
     """
     n = 0
     at = 0

@@ -165,11 +165,10 @@ def import_samples(source: str | PathLike[str] | IO[bytes], out: str | PathLike[
     """Write the samples of `source` (path or binary stream) to the trace file `out`.
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so; facts["walks"] if
-    all are TLB misses (Kinds): then each is a walk. Each that is written stands for as many
-    events (Periods). Samples are grouped by thread within a block of text; chunks keep the
-    times of their first samples. Samples without an address (0) or with a kernel address are left out.
-    CaptureError names the first line that lacks a field, and refuses a mixture of events that count TLB
-    misses with others.
+    all are TLB misses (Kinds): then each is a walk. Each that is written stands for as many events (Periods).
+    Samples are grouped by thread within a block of text; chunks keep the times of their first samples.
+    Samples without an address (0) or with a kernel address are left out. CaptureError names the first line
+    that lacks a field, and refuses a mixture of events that count TLB misses with others.
     """
     threads: dict[int, int] = {}
     start = -1

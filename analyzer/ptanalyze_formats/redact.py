@@ -22,12 +22,11 @@ import ptanalyze as pt
 
 from .trace_writer import RULES
 
-# Page frames renumbered node by node, in order, keeping everything that results depend on.
-#
-# Frames move in units: the aligned 1 GiB around a 1 GiB page, else an aligned 2 MiB region. A unit keeps its
-# inner order, so huge pages stay whole and aligned; units of a node keep theirs. A node's units stand at the
-# start of a new range as long as the node's memory; units that no single node owns follow after all nodes,
-# and the new topology divides them as the old one did. Frames between units are forgotten.
+# Page frames renumbered node by node, in order, keeping everything that results depend on. Frames move in
+# units: the aligned 1 GiB around a 1 GiB page, else an aligned 2 MiB region. A unit keeps its inner order, so
+# huge pages stay whole and aligned; units of a node keep theirs. A node's units stand at the start of a new
+# range as long as the node's memory; units that no single node owns follow after all nodes, and the new
+# topology divides them as the old one did. Frames between units are forgotten.
 
 Ranges = list[tuple[int, int, int]]  # first frame, one past the last, node
 

@@ -45,10 +45,9 @@ class Registers:
         return self.cr3 >> 12 & ROOT_MASK
 
 
-# A guest's page tables read from outside, through its physical memory: untrusted.
-#
-# Levels strictly decrease, every frame is visited once, and tables and entries followed are limited; so self-
-# maps, loops, frames beyond memory and garbage cost bounded time and memory and leave a closed tree.
+# A guest's page tables read from outside, through its physical memory: untrusted. Levels strictly decrease,
+# every frame is visited once, and tables and entries followed are limited; so self- maps, loops, frames
+# beyond memory and garbage cost bounded time and memory and leave a closed tree.
 
 Read: TypeAlias = Callable[[int, int], bytes | None]  # of (guest-physical address, bytes)
 Row: TypeAlias = tuple[int, int, int, int]  # base, frame, parent, level

@@ -162,11 +162,10 @@ def without_memory(groups: Iterable[tuple[int, ...]]) -> str:
     return said if each else ""
 
 
-# What Linux shows of ACPI's HMAT: how fast each node's memory is for the nodes that reach it best.
-#
-# Directory NODE/access1/initiators, else access0 (Documentation/admin-guide/mm/numaperf.rst): links to the
-# nodes that read this memory fastest, with `read_latency` (ns) of those alone.
-# access1 knows nodes with CPUs only, access0 also devices that read memory. Slower pairs are not shown.
+# What Linux shows of ACPI's HMAT: how fast each node's memory is for the nodes that reach it best. Directory
+# NODE/access1/initiators, else access0 (Documentation/admin-guide/mm/numaperf.rst): links to the nodes that
+# read this memory fastest, with `read_latency` (ns) of those alone. access1 knows nodes with CPUs only,
+# access0 also devices that read memory. Slower pairs are not shown.
 
 CLASSES = ("access1", "access0")
 MOST_ACCESS = 10**9

@@ -59,10 +59,9 @@ def exposed_prior(walk_per_cycle: float, walkers: pt.Interval) -> pt.Interval:
 
     A thread's walks overlap at most as far as it has walkers, so e >= 1 / walkers but for what it computes
     meanwhile (LEAST_WAIT), and they cannot take longer than the run; at most every walk cycle is waited for
-    (Basu et al., ISCA 2013). Between, walkers are
-    taken to be busy independently of each other: each for u / w of the time, some of them for
-    1 - (1 - u / w)^w of it. Nothing is fitted (docs/adr/0029-a-law-beside-its-rivals.md). With one walker
-    per thread or less nothing overlaps: e = 1.
+    (Basu et al., ISCA 2013). Between, walkers are taken to be busy independently of each other: each for u /
+    w of the time, some of them for 1 - (1 - u / w)^w of it. Nothing is fitted
+    (docs/adr/0029-a-law-beside-its-rivals.md). With one walker per thread or less nothing overlaps: e = 1.
     """
     ceiling = min(1.0, 1 / walk_per_cycle) if walk_per_cycle else 1.0
 

@@ -79,7 +79,6 @@ def published_curve(config: str) -> Curve:
 
 
 # How fast Linux' NUMA balancing follows threads that have moved: its scan period, from its own rules.
-#
 # kernel/sched/fair.c of Linux 4.17 (update_task_scan_period): at the end of each pass over the memory, the
 # period of a task whose pages others use too grows by the tenths of its faults beyond seven that were local,
 # at least by one tenth, or shrinks by those that are missing.

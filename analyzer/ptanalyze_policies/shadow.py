@@ -3,11 +3,10 @@
 Walks read one dimension. The price: the hypervisor write-protects the guest's own table, so that each entry
 written there is a VM exit, which writes the shadow entry too. The guest's table stays, unwalked.
 
-Counts: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are
-entries written in the guest's own, one for each page mapped, changed or unmapped and one for each table
-linked or unlinked; those writes are counted nowhere else. For a guest's huge page that the shadow table maps
-by small pages, the guest writes one entry; each further small page that is touched is an exit, as a fault of
-the hypervisor's.
+Counts: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are entries written in
+the guest's own, one for each page mapped, changed or unmapped and one for each table linked or unlinked;
+those writes are counted nowhere else. For a guest's huge page that the shadow table maps by small pages, the
+guest writes one entry; each further small page that is touched is an exit, as a fault of the hypervisor's.
 
 Not modelled: the guest's context switches, forks, and accessed and dirty bits, all of which cost VM exits.
 

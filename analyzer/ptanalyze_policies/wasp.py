@@ -30,16 +30,14 @@ from ptanalyze.core.machine import Machine, Strict
 from ptanalyze.kernels import replay
 from ptanalyze.policies import contract, static_replicas
 
-# When WASP's daemon switches a process's replicas on and off, from what it counts over a trace.
-#
-# After waspd.c of the public port (github.com/julianw1010/WASP-daemon, commit e93634b), function
-# update_and_decide: each interval it reads a process's loads and the TLB misses that cause a walk. If more
-# than THR_MAR loads a second and more than THR_DTLB walks per load hold at all samples for the hysteresis,
-# replicas are switched on; if they have not held for as long, off.
-#
-# Differences: a trace merges loads and stores, so both are counted, in both indicators. A sample is taken
-# where a chunk of the trace ends. After the trace the program is taken to go on as in its steady part for
-# longer than the hysteresis: what the daemon decides then is the state of a further run.
+# When WASP's daemon switches a process's replicas on and off, from what it counts over a trace. After
+# waspd.c of the public port (github.com/julianw1010/WASP-daemon, commit e93634b), function update_and_decide:
+# each interval it reads a process's loads and the TLB misses that cause a walk. If more than THR_MAR loads a
+# second and more than THR_DTLB walks per load hold at all samples for the hysteresis, replicas are switched
+# on; if they have not held for as long, off. Differences: a trace merges loads and stores, so both are
+# counted, in both indicators. A sample is taken where a chunk of the trace ends. After the trace the program
+# is taken to go on as in its steady part for longer than the hysteresis: what the daemon decides then is the
+# state of a further run.
 
 MOST_SAMPLES = 1_000_000
 

@@ -31,7 +31,6 @@ from ptanalyze_pages.far_tables import Trial, Window
 from ptanalyze_report import page
 
 # --json, --csv, -o, --plot and the tables behind them: one answer in all its forms, the same as the API's.
-#
 # Each command that prints a table runs once in each form; what holds of every one is asserted of that.
 
 DOCS = Path(ptanalyze.__file__).parents[1] / "docs"

@@ -159,11 +159,10 @@ def contents(tree, first=0):
     return tables, leaves
 
 
-# What graph kernels, B-tree lookups and annealing touch, one access after another: (byte, written).
-#
-# Written from the algorithms: pull PageRank, Afforest's sampling (Sutton, Ben-Nun, Barak, IPDPS 2018),
-# Brandes' betweenness (2001), R-MAT (Chakrabarti, Zhan, Faloutsos, 2004) with GAP's A = 0.57, B = C = 0.19
-# and degree 16 (Beamer, Asanovic, Patterson, The GAP Benchmark Suite, 2015).
+# What graph kernels, B-tree lookups and annealing touch, one access after another: (byte, written). Written
+# from the algorithms: pull PageRank, Afforest's sampling (Sutton, Ben-Nun, Barak, IPDPS 2018), Brandes'
+# betweenness (2001), R-MAT (Chakrabarti, Zhan, Faloutsos, 2004) with GAP's A = 0.57, B = C = 0.19 and degree
+# 16 (Beamer, Asanovic, Patterson, The GAP Benchmark Suite, 2015).
 
 WORD = 1 << 32
 DEGREE = 32

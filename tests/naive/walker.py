@@ -302,7 +302,6 @@ class NaiveTlb:
 
 
 # TLBs, paging-structure caches, L2 and LLC of a native machine with 4 KiB pages, by physical addresses.
-#
 # Nothing of the package's own numbers: pages go by virtual page number, entries are found by following frames
 # from the root, and a cache line is its physical address, whose low bits choose the set.
 class Lru:

@@ -35,13 +35,12 @@ from ptanalyze.policies import plan_for
 from replay_cases import HEAP, both, case, cases, counts_of, priced, scenario_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
-# What the cost files make of the papers' measurements of system calls.
-#
-# Fitted, so no evidence. server-2020: Linux's 4 KiB rows and all 4 GiB rows of vMitosis's Table 5, and its
-# replicated mprotect of 4 KiB. hydra-haswell: 40x for mprotect and 25 % under Mitosis, 30x for munmap under
-# Mitosis and 2.6x under Hydra (Hydra, sections 1 and 5.6.1).
-# What follows from these: Table 5's 4 MiB rows, its replicated mmap and munmap of 4 KiB; Mitosis's 23 % for
-# munmap; and that what Hydra's call costs does not depend on threads of other sockets.
+# What the cost files make of the papers' measurements of system calls. Fitted, so no evidence. server-2020:
+# Linux's 4 KiB rows and all 4 GiB rows of vMitosis's Table 5, and its replicated mprotect of 4 KiB.
+# hydra-haswell: 40x for mprotect and 25 % under Mitosis, 30x for munmap under Mitosis and 2.6x under Hydra
+# (Hydra, sections 1 and 5.6.1). What follows from these: Table 5's 4 MiB rows, its replicated mmap and munmap
+# of 4 KiB; Mitosis's 23 % for munmap; and that what Hydra's call costs does not depend on threads of other
+# sockets.
 
 HASWELL = load_machine("hydra-haswell")
 CASCADE = load_machine("vmitosis-cascade-lake")

@@ -21,15 +21,13 @@ from ptanalyze.world.address_space import address_space
 
 pytestmark = pytest.mark.twin
 
-# KVM's nested entries in AMD's layout (NPT) and in Intel's (EPT), bit by bit.
-#
-# EPT Intel SDM volume 3C, chapter 29.3.2: 0 read, 1 write, 2 execute, 3-5 memory type and 6 "ignore PAT" of
-# leaves, 7 maps a page, 8 accessed, 9 dirty (leaves), 10 execute in user mode, 63 suppress #VE. NPT AMD APM
-# volume 2, 15.25.5: x86-64 entries; 0 present, 1 write, 2 user, 3 PWT, 4 PCD, 5 accessed, 6 dirty, 7 maps a
-# page, 63 no execute. KVM arch/x86/kvm/mmu/spte.h: 11 MMU-present in both; host-writable and MMU-writable
-# are 9 and 10 in NPT, 57 and 58 in EPT; 52-53 how accesses are tracked; EPT without accessed bits keeps
-# read and execute of an entry that it made inaccessible in 54 and 56. MMIO and removed entries lack bit 11:
-# they map nothing.
+# KVM's nested entries in AMD's layout (NPT) and in Intel's (EPT), bit by bit. EPT Intel SDM volume 3C,
+# chapter 29.3.2: 0 read, 1 write, 2 execute, 3-5 memory type and 6 "ignore PAT" of leaves, 7 maps a page, 8
+# accessed, 9 dirty (leaves), 10 execute in user mode, 63 suppress #VE. NPT AMD APM volume 2, 15.25.5: x86-64
+# entries; 0 present, 1 write, 2 user, 3 PWT, 4 PCD, 5 accessed, 6 dirty, 7 maps a page, 63 no execute. KVM
+# arch/x86/kvm/mmu/spte.h: 11 MMU-present in both; host-writable and MMU-writable are 9 and 10 in NPT, 57 and
+# 58 in EPT; 52-53 how accesses are tracked; EPT without accessed bits keeps read and execute of an entry that
+# it made inaccessible in 54 and 56. MMIO and removed entries lack bit 11: they map nothing.
 
 Entries = NDArray[np.uint64]
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
@@ -86,11 +84,10 @@ def converted(tree: Tree, encoding: str, convert: Callable[[Entries, int], Entri
     return replace(tree, entries=entries, encoding=encoding)
 
 
-# What is read of EPT entries, against the tables of Intel's manual, each bit of them.
-#
-# Intel SDM volume 3C, chapter "VMX support for address translation": formats of an EPT PML5 or PML4 entry, of
-# those that reference a table, and of those that map 1 GiB, 2 MiB or 4 KiB. N is the physical-address width;
-# bits 51:N are reserved, and N is at most 52.
+# What is read of EPT entries, against the tables of Intel's manual, each bit of them. Intel SDM volume 3C,
+# chapter "VMX support for address translation": formats of an EPT PML5 or PML4 entry, of those that reference
+# a table, and of those that map 1 GiB, 2 MiB or 4 KiB. N is the physical-address width; bits 51:N are
+# reserved, and N is at most 52.
 RIGHTS = {"read": (0, 0), "write": (1, 1), "execute": (2, 2)}
 POINTS = {  # to a table of the next level
     **RIGHTS, "reserved": (3, 6), "page: 0": (7, 7), "accessed": (8, 8), "ignored 9": (9, 9),

@@ -31,11 +31,10 @@ from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.parameters import Parameters
 from strategies import place
 
-# Texts of perf script as Intel's PEBS, AMD's IBS and Arm's SPE give them.
-#
-# Written from perf's documentation (perf-script(1), perf-mem(1), perf-amd-ibs(1), perf-arm-spe(1)) and source
-# (tools/perf/builtin-script.c, process_event; util/mem-events.c; util/arm-spe.c; arch/x86/events/intel/ds.c
-# and amd/ibs.c, which fill the data source), not recorded: no machine with these events was at hand.
+# Texts of perf script as Intel's PEBS, AMD's IBS and Arm's SPE give them. Written from perf's documentation
+# (perf-script(1), perf-mem(1), perf-amd-ibs(1), perf-arm-spe(1)) and source (tools/perf/builtin-script.c,
+# process_event; util/mem-events.c; util/arm-spe.c; arch/x86/events/intel/ds.c and amd/ibs.c, which fill the
+# data source), not recorded: no machine with these events was at hand.
 
 TEXTS = Path(__file__).parents[1] / "data/perf_script"  # as perf prints them
 PEBS, IBS, PEBS_WEIGHED, LOAD_LATENCY, IBS_SOURCE, SPE_SOURCE, OLD, SPE = (

@@ -164,7 +164,6 @@ def user_cache() -> Path | None:
 
 
 # Directories that are being filled: under a name that cannot be guessed, locked while their process lives.
-#
 # What a killed process left behind is not locked any more, and the next one in that place removes it.
 
 NAME = re.compile(r"\..*ptanalyze-[0-9a-f]{16}\.tmp", re.DOTALL)

@@ -103,9 +103,8 @@ def count_walks(page, row, region_row, page_row, regions, of_table, guest, host,
         hist[row[i] + of_page, of_table[table], kind] += 1
 
 
-# Number of cache lines of ePT leaf entries for the eight gPTEs of a gPT cache line.
-#
-# Without reference counting (_nrt=False), which would be atomic and cost ten times the rest.
+# Number of cache lines of ePT leaf entries for the eight gPTEs of a gPT cache line. Without reference
+# counting (_nrt=False), which would be atomic and cost ten times the rest.
 
 LINE, EVERY = 8, 0xFF  # entries of 8 bytes in a cache line of 64, and the mask of all of them
 FRAGMENTATION_BLOCK = ADDRESS & ~np.uint64((1 << 15) - 1)  # of an entry: its aligned block of eight frames

@@ -506,10 +506,9 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
     return np.concatenate([trace.regions, np.array(passed, np.uint64)])
 
 
-# Calls that change a part of 2 MiB, whose huge page they split.
-#
-# They need its leaf table: __split_huge_pmd of zap_pmd_range, change_pmd_range and move_page_tables;
-# split_folio of madvise_free_huge_pmd and madvise_cold_or_pageout_pte_range, Linux 6.1.
+# Calls that change a part of 2 MiB, whose huge page they split. They need its leaf table: __split_huge_pmd
+# of zap_pmd_range, change_pmd_range and move_page_tables; split_folio of madvise_free_huge_pmd and
+# madvise_cold_or_pageout_pte_range, Linux 6.1.
 
 MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE = ADVICE = 14, 15, 25
 DISABLED = "forbidden"

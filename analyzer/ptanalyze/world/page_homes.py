@@ -14,14 +14,13 @@ Moves of data pages between nodes while the trace runs: by its events, or by a s
 
 The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.c): every scan period the next
 `scan_size_mb` of the mapped pages that the trace touches are marked (task_numa_work, in address order, over
-and over), and a marked page moves to the node of the next walk to it
-(should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
-native time (TracedProgram.pace) and do not adapt. Marking rewrites the entry, in every copy that a policy
-keeps, and so does the fault that finds the page on its node (HINT steps). A scan's marks are shot down
-together, each page that moves alone. The fault itself, the same under every policy, is not counted. The
-hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
-guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
-through (vMitosis, section 3.2.2).
+and over), and a marked page moves to the node of the next walk to it (should_numa_migrate_memory, without its
+second look at shared pages), within the rate limit. Periods are of native time (TracedProgram.pace) and do
+not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does the fault that finds the
+page on its node (HINT steps). A scan's marks are shot down together, each page that moves alone. The fault
+itself, the same under every policy, is not counted. The hypervisor's balancing (by = host) does the same to
+the pages of its own tables, in the order of guest-physical addresses; a guest's table pages are ordinary
+memory to it and move when they are walked through (vMitosis, section 3.2.2).
 
 The stream of walks is not changed by the schedule's moves (those of events drop TLB entries), and a page that
 a guest moves keeps its leaf table in the host: the hypervisor is taken to follow its data at once.
@@ -170,9 +169,8 @@ def place_pages(program: TracedProgram, past: History, node: np.ndarray) -> None
         node[rows] = np.where(mapped & (node[rows] == NOWHERE), there, node[rows])
 
 
-# A hypervisor's tables behind what the guest had mapped before the region: where that was touched first.
-#
-# KVM makes a page of the nested table in the violation that needs it, on the node of the vCPU that faults
+# A hypervisor's tables behind what the guest had mapped before the region: where that was touched first. KVM
+# makes a page of the nested table in the violation that needs it, on the node of the vCPU that faults
 # (kvm_tdp_mmu_map in arch/x86/kvm/mmu/tdp_mmu.c). The guest's memory is taken to be new to the host then:
 # what the guest's kernel and other programs had used before this one is not known.
 
