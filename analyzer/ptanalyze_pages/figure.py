@@ -18,23 +18,27 @@ from .far_tables import count_of
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
 LOOKS, LOOK, MOST = 20, 0.005, 200  # times that a figure is read, seconds apart; if it is coarse
+FELL = 0.25  # of the most effort a second: huge pages halve that of a steady load; one that ended leaves less
 COARSE = 5  # growths in MOST looks: one that grows less often, as by a line each second, may be a clock
 
 
-@dataclass(frozen=True)
+@dataclass
 class Meter:
-    """name: of the figure; read(): (work done so far, effort so far); unit: of its rate."""
+    """name: of the figure; read(): (work, effort) so far; unit: of its rate; most: effort in a second."""
 
     name: str
     read: Callable[[], tuple[float, float]]
     unit: str = "per CPU second"
+    most: float = 0.0
 
     def rate(self, seconds: float) -> float | None:
-        """Work per effort in a time; None where either stood still."""
-        work, effort = self.read()
+        """Work per effort in a time; None where either stood still, or the load has ended: FELL."""
+        before, began = self.read(), time.monotonic()
         time.sleep(seconds)
-        later, effort_later = self.read()
-        return (later - work) / (effort_later - effort) if effort_later > effort and later > work else None
+        work, effort = (now - then for now, then in zip(self.read(), before, strict=True))
+        each = effort / (time.monotonic() - began)
+        self.most = max(self.most, each)
+        return work / effort if work > 0 and each > FELL * self.most else None
 
 
 def window_of(meter: Meter) -> float:

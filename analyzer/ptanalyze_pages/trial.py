@@ -107,7 +107,7 @@ class Measured:
     huge, split        pairs, in turns; of whole runs: huge and found
     again              as found, after the end
     made               blocks huge after each collapse
-    thrown, still      windows in which huge pages came or went; in which the figure stood still
+    thrown, still      windows in which huge pages came or went; of a load that ended or no growth
     share              {state: share of the resident anonymous memory in huge pages}; resident: its bytes
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs; whole: the last with what making pages huge took
@@ -212,7 +212,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
 
 
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
-    """A rate; None where huge pages came or went meanwhile, or the figure stood still."""
+    """A rate; None where huge pages came or went meanwhile, or the meter has none."""
     before, _ = blocks.shares()
     time.sleep(SETTLE)
     rate = meter.rate(seconds)
@@ -229,12 +229,12 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
 
 
 def must_grow(done: Measured, seconds: float, most: int) -> None:
-    """UsageError where the figure stood still in `most` windows or more, and in more than it grew in."""
+    """UsageError where the meter had no rate in `most` windows or more, and in more than it had one."""
     grew = sum(map(len, done.rates.values()))
     if done.still >= max(most, grew + 1):
         raise pt.UsageError(
-            f"trial --pages: {done.figure} did not grow in {done.still} of {done.still + grew} windows of "
-            f"{seconds:g} s; give --for more time, or put load on it"
+            f"trial --pages: {done.figure} did not grow, or CPU time fell to a quarter, in {done.still} of "
+            f"{done.still + grew} windows of {seconds:g} s; give --for more time, or put a steady load on it"
         )
 
 

@@ -264,7 +264,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     lines.append(f"figure         {done.figure}; {done.ended}")
     for number, what, why in (
         (done.thrown, "thrown away    ", ": huge pages came or went meanwhile"),
-        (done.still, "left out       ", " in which the figure did not grow: --for more time each"),
+        (done.still, "left out       ", ": the figure did not grow (--for more time) or the load ended"),
     ):
         lines += [f"{what}{pt.errors.plural(number, 'window')}{why}"] if number else []
     if blocks:  # of a command's runs, those of the last with huge pages

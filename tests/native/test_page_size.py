@@ -514,14 +514,10 @@ def test_windows_in_which_the_figure_stands_still_are_left_out(areas):
             if rate := engine.window(pages, meter, done, "found", 0.1):
                 done.rates["found"].append(rate)
         assert done.still == 6 and "6 windows" in str(lines_of(done))
-        with pytest.raises(UsageError, match="c did not grow in 7 of 13 windows"):
+        with pytest.raises(UsageError, match=r"c did not grow, .* in 7 of 13 windows"):
             engine.several(pages, meter, done, "found", engine.How(seconds=0.1), 9)
-        with pytest.raises(UsageError, match="in 5 of 5 windows"):
-            engine.several(pages, meter, Measured(""), "found", engine.How(seconds=0.1), 9)
-        with pytest.raises(UsageError, match="c did not grow in"):  # before anything is changed
-            engine.windows(
-                pages, Counts(*[None] * 4, *[1.0] * 9), Measured("c"), engine.How(seconds=0.3, limit=0.6)
-            )
+        with pytest.raises(UsageError, match="c did not grow, "):  # before anything is changed
+            engine.windows(pages, Counts(*[None] * 9), Measured("c"), engine.How(seconds=0.3, limit=0.6))
         assert not pages.huge().any()
 
 
@@ -553,6 +549,13 @@ def test_windows_are_short_where_the_figure_grows_often_and_a_clock_is_no_figure
     work = iter(range(1000))
     with nullcontext() if seconds else pytest.raises(UsageError, match="2 times"):
         assert figure.window_of(figure.Meter("", lambda: (next(work) // every, 1))) == seconds
+
+
+def test_a_load_that_ends_has_no_rate(monkeypatch):
+    now, did = [], iter([(0, 0.0), (9, 1.0), (9, 1.0), (18, 1.5), (18, 1.5), (20, 1.7)])  # work, CPU seconds
+    monkeypatch.setattr(figure, "time", SimpleNamespace(monotonic=lambda: sum(now), sleep=now.append))
+    meter = figure.Meter("", lambda: next(did))
+    assert [meter.rate(1.0) for _ in range(3)] == [9, 18, None]
 
 
 def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
