@@ -49,7 +49,6 @@ from numba.core.sigutils import normalize_signature
 from numba.extending import register_jitable
 
 # Compiled code on disk: a file per key, a SHA-256 first, in a directory that only this user can write to.
-#
 # Code that is damaged, that is in another's file, or that somebody else may have left, is as good as none.
 
 FORMAT = "names counted from a random number, the sum of file name and code first"  # other code is not read
@@ -79,6 +78,13 @@ def folder_of(function):
             if status.st_uid == os.geteuid() and not status.st_mode & OTHERS and os.access(place, os.W_OK):
                 return place
     return None
+
+
+@cache
+def folder_of_this_run():
+    """A directory that goes when the process ends: its children can compile at once."""
+    say(NOWHERE)
+    return tempfile.TemporaryDirectory(prefix="ptanalyze-")
 
 
 def load_code(path):
@@ -120,7 +126,7 @@ os.register_at_fork(after_in_child=count_from_random)
 def keep_compiled(function):
     """Let a jitted function look for its compiled code on disk, and leave it there; returns the function.
 
-    Nothing is kept of code in `__main__`, nor where there is no directory to write to.
+    Nothing is kept of code in `__main__`; beyond this run, nor where there is no directory to write to.
     """
     if isinstance(function, Dispatcher):
         function._cache = CodeCache(function)
@@ -139,8 +145,8 @@ class CodeCache:
 
     @cached_property
     def folder(self):
-        """Where its code is kept, or None."""
-        return folder_of(self.function.py_func) or say(NOWHERE)
+        """Where its code is kept."""
+        return folder_of(self.function.py_func) or Path(folder_of_this_run().name)
 
     @cached_property
     def text(self):
@@ -154,7 +160,7 @@ class CodeCache:
         about = [FORMAT, sys.version, numba.__version__, *map(repr, codegen.magic_tuple())]
         with suppress(NoKey):
             about += [*map(str, arguments), *(text for argument in arguments for text in fields_of(argument))]
-            if self.text and self.folder:
+            if self.text:
                 key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
                 name = re.sub("[<>]", "", f"{self.function.__module__}.{self.function.py_func.__qualname__}")
                 return self.folder / f"{name}.{key}{SUFFIX}"
@@ -339,8 +345,8 @@ def compile_together(calls):
 
     calls  (function, what returns its arguments) each
 
-    Children leave the code on disk, where the call then finds it. With fewer CPUs, or nowhere to leave code,
-    nothing happens here and each call compiles what it lacks.
+    Children leave the code on disk, where the call then finds it. With fewer CPUs nothing happens here and
+    each call compiles what it lacks.
     """
     missing = lacking(calls)[:MOST]
     children = min(len(os.sched_getaffinity(0)), len(missing))
