@@ -21,6 +21,8 @@ PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
 COUNTERS = Path("/sys/bus/event_source/devices")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+KVM = Path("/dev/kvm")
+NESTED = (Path("/sys/module/kvm_intel/parameters/ept"), Path("/sys/module/kvm_amd/parameters/npt"))
 STATUS = Path("/proc/self/status")
 ROOMY = 20 << 30
 # include/uapi/linux/capability.h: what dumps/privileges.c asks for
@@ -225,12 +227,14 @@ def counters() -> Capability:
 
 
 def kvm() -> Capability:
-    gives, device = "`dump vm`: nested page tables of VMs", Path("/dev/kvm")
-    text, how = f"{device}", ""
-    if not device.exists():
-        text, how = f"no {device}", "real hardware or nested virtualization; kvm module"
-    elif not os.access(device, os.R_OK | os.W_OK):
-        text, how = f"{device}: no permission", "join the group kvm, or sudo"
+    gives, text, how = "`dump vm`: nested page tables of VMs", f"{KVM}", ""
+    nested = {sysfs.found(parameter) for parameter in NESTED} - {None}
+    if not KVM.exists():
+        text, how = f"no {KVM}", "real hardware or nested virtualization; kvm module"
+    elif not os.access(KVM, os.R_OK | os.W_OK):
+        text, how = f"{KVM}: no permission", "join the group kvm, or sudo"
+    elif nested and not nested & {"1", "Y"}:
+        text, how = f"{KVM} with shadow page tables", "EPT or NPT: modprobe kvm_intel ept=1, kvm_amd npt=1"
     return Capability("kvm", "KVM", not how, text, gives, how)
 
 

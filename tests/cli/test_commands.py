@@ -22,6 +22,7 @@ from ptanalyze.core.errors import CHECKOUT, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.atomic import must_be_writable
 from ptanalyze.formats.record import must_be_new, seal
+from ptanalyze_host import doctor_command
 from ptanalyze_host.doctor_command import NEEDS, Capability, examine
 from ptanalyze_synth.capture import must_fit
 from ptanalyze_synth.parameters import Parameters, whole_pages
@@ -259,8 +260,15 @@ def test_without_native_tools_it_says_what_to_build_and_required_ones_are_missed
     assert is_one_line(ran, 1) and "--require dump: missing (ptdump not found); " in ran.err
     wrong = pt("doctor", "--require", "dump,trase")
     assert is_one_line(wrong, 2) and "--require trase: no such part; did you mean trace? " in wrong.err
-    there = [one.id for one in examine() if one.there]
-    assert pt("doctor", "--require", ",".join(there)).code == 0
+    assert pt("doctor", "--require", ",".join(one.id for one in examine() if one.there)).code == 0
+
+
+def test_kvm_without_nested_paging_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor_command, "KVM", tmp_path)
+    monkeypatch.setattr(doctor_command, "NESTED", [file := tmp_path / "npt", tmp_path / "no module"])
+    for said in "N0Y1":
+        file.write_text(said)
+        assert doctor_command.kvm().there == (said in "Y1")
 
 
 # `ptanalyze synth` makes captures that every other command takes.

@@ -120,7 +120,7 @@ def summary(sections: Mapping[str, Rows]) -> str:
     """A capture in a sentence: what it is of, its page tables, its trace."""
     about, several = sections["capture"], sum(title.startswith(PROCESS) for title in sections)
     process = f"{several} processes" if several > 1 else "a process"
-    of = f"A capture of {'a VM' if about['kind'] == 'vm' else process}"
+    of = f"A capture of {'a VM' if str(about['kind']).startswith('vm') else process}"
     holds = []
     if tables := sections.get("gPT") or sections.get("page table") or sections.get("ePT"):
         mapped = sum(
