@@ -20,6 +20,7 @@ import ptanalyze as pt
 
 from . import sysfs
 from .node_latency import (
+    LEAST_TURNS,
     RANDOM_MEBIBYTES,
     TOOL,
     NodeLatency,
@@ -37,7 +38,7 @@ CPUINFO = Path("/proc/cpuinfo")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 MEASURE = "PTANALYZE_MEASURE"  # environment: no, and nothing is measured by itself
 SPARE = 3  # times RANDOM_MEBIBYTES that must be free, for two buffers
-MOST_KEPT = 1 << 20  # bytes
+MOST_KEPT = 1 << 16  # bytes
 Time: TypeAlias = Annotated[float, msgspec.Meta(ge=1, le=100_000)]  # ns
 TIMED = ("latency_idle", "latency_contended", "oddities")  # sources of what is measured
 AMD = ("AuthenticAMD", "HygonGenuine")  # vendors
@@ -130,83 +131,84 @@ def captured_host(
     said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
     if "hypervisor" in cpu.get("flags", "").split():
         vm = f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}"
-        (pairs, cached), why = pages_of_vm(vm, machine)
-        if why:
-            said += f"; this is a VM, in which walks take longer: {why}"
+        known = pages_of_vm(vm, machine)
+        if isinstance(known, str):
+            said += f"; this is a VM, in which walks take longer: {known}"
         else:
-            added = added_by_walks(pairs)
-            machine = as_timed(machine, float(pairs[:, 1].min()), added, cached)
-            said = f"measured in this VM: {in_words(added)}; TLBs of {like}, the nearest known"
+            machine = as_timed(machine, known)
+            said = f"measured in this VM: {in_words(known.interval())}; TLBs of {like}, the nearest known"
     return msgspec.structs.replace(machine, description=said)
 
 
-KEPT, MOST_PAIRS = 3600, 10_000  # seconds, pairs of bursts
+KEPT, MOST = 600, 12  # seconds, measurements
+Part: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """Pairs of `measure_pages`, `measure_cached`, and the VM of both.
+    """What was measured of a VM; other guests of its host come and go, so again after KEPT seconds.
 
-    After KEPT seconds more are added: other guests of its host come and go, and quartiles reach over that.
+    local   ns: the fastest read with huge pages; cached: of `measure_cached`; both of the latest
+    added   `added_by_walks` of each measurement, the latest last
     """
 
     vm: str
-    pairs: Annotated[list[tuple[Time, Time]], msgspec.Meta(min_length=20, max_length=MOST_PAIRS)]
+    local: Time
     cached: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+    added: Annotated[list[tuple[Part, Part, Part]], msgspec.Meta(min_length=1, max_length=MOST)]
+
+    def interval(self) -> pt.Interval:
+        """What walks add: the latest median, and a range that reaches to its quartiles and to all medians."""
+        (low, now, high), middles = self.added[-1], [middle for _, middle, _ in self.added]
+        return pt.Interval(min(low, *middles), now, max(high, *middles))
 
 
-def pages_of_vm(vm: str, machine: pt.Machine) -> tuple[tuple[np.ndarray, float], str]:
-    """((pairs of `measure_pages`, `measure_cached`), why not), from the user's cache or else measured.
-
-    vm  CPU, nodes and boot: of another one nothing is taken
-    """
-    none, place = (np.empty((0, 2)), 0.0), pt.safe_files.user_cache()
+def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
+    """What is kept of a VM (its CPU, nodes and boot) in the user's cache, else measured; or why it is not."""
+    place, earlier = pt.safe_files.user_cache(), []
     if os.environ.get(MEASURE) == "no":
-        return none, f"not measured, by {MEASURE}=no"
-    kept = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
-    earlier = none[0]
-    if kept:
+        return f"not measured, by {MEASURE}=no"
+    file = place / "page-walks.json" if place and pt.safe_files.own_directory(place) else None
+    if file:
         with suppress(OSError, pt.errors.PtanalyzeError, pt.safe_files.Undecodable):
-            young = time.time() - kept.stat().st_mtime < KEPT
-            known = pt.safe_files.json_struct(pt.safe_files.read_inside(kept, MOST_KEPT), Kept)
+            young = time.time() - file.stat().st_mtime < KEPT
+            known = pt.safe_files.json_struct(pt.safe_files.read_inside(file, MOST_KEPT), Kept)
             if known.vm == vm:
-                earlier = np.array(known.pairs)
+                earlier = known.added
                 if young:
-                    return (earlier, known.cached), ""
+                    return known
     if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
-        return none, f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
+        return f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
     try:
         pt.live.native(TOOL)
-        where = f"; kept in {kept}" if kept else ""
-        said = f"ptanalyze: measuring page walks of this VM (8 s{where}; {MEASURE}=no: never)"
+        said = f"ptanalyze: measuring page walks of this VM, 2 s ({MEASURE}=no: never)"
         pt.options.echo(said, err=True)
-        pairs, cached = measure_pages(), measure_cached(machine)
+        pairs, cached = measure_pages(turns=LEAST_TURNS), measure_cached(machine)
     except pt.UsageError as error:
-        return none, f"not measured: {error}"
+        return f"not measured: {error}"
     except KeyboardInterrupt:
-        return none, "not measured: interrupted"
+        return "not measured: interrupted"
     if not pairs.size:
-        return none, "not measured: huge pages are not to be had"
-    if kept and not unequal(added_by_walks(pairs)):
-        pairs = np.concatenate([earlier, pairs])[-MOST_PAIRS:]
-        with suppress(OSError), pt.formats.atomic_write(kept) as file:
-            file.write(msgspec.json.encode(Kept(vm, pairs.tolist(), cached)))
-    return (pairs, cached), ""
+        return "not measured: huge pages are not to be had"
+    added = added_by_walks(pairs)
+    found = Kept(vm, float(pairs[:, 1].min()), cached, [*earlier, (*added,)][-MOST:])
+    if file and not unequal(added):
+        with suppress(OSError), pt.formats.atomic_write(file) as output:
+            output.write(msgspec.json.encode(found))
+    return found
 
 
-def as_timed(machine: pt.Machine, local: float, added: pt.Interval, cached: float) -> pt.Machine:
-    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks.
-
-    local  ns; added: by walks, as a part of a read of local memory; cached: ns of `measure_cached`
-    """
-    times = local / machine.latency.idle[0][0]
+def as_timed(machine: pt.Machine, known: Kept) -> pt.Machine:
+    """Machine with local reads as fast as the fastest of huge pages, distances as they are, and its walks."""
+    times = known.local / machine.latency.idle[0][0]
     idle = tuple(tuple(round(ns * times, 1) for ns in row) for row in machine.latency.idle)
-    said = f"measured: {local:.0f} ns local; others times {times:.2f}: {machine.sources['latency_idle']}"
+    by = machine.sources["latency_idle"]
+    said = f"measured: {known.local:.0f} ns local; others times {times:.2f}: {by}"
     timed = msgspec.structs.replace(
         machine,
         latency=msgspec.structs.replace(machine.latency, idle=idle),
         sources={**machine.sources, "latency_idle": said},
     )
-    return with_own_cycles(timed, added, RANDOM_MEBIBYTES << 20, cached)
+    return with_own_cycles(timed, known.interval(), RANDOM_MEBIBYTES << 20, known.cached)
 
 
 def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
