@@ -7,8 +7,9 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import ptanalyze as pt
 
@@ -18,27 +19,26 @@ from .far_tables import count_of
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
 LOOKS, LOOK, MOST = 20, 0.005, 200  # times that a figure is read, seconds apart; if it is coarse
-FELL = 0.25  # of the most effort a second: huge pages halve that of a steady load; one that ended leaves less
+FELL = 0.25  # of the median effort: huge pages halve that of a steady load; one that ended leaves less
 COARSE = 5  # growths in MOST looks: one that grows less often, as by a line each second, may be a clock
 
 
 @dataclass
 class Meter:
-    """name: of the figure; read(): (work, effort) so far; unit: of its rate; most: effort in a second."""
+    """name: of the figure; read(): (work, effort) so far; unit: of its rate; seen: efforts in a second."""
 
     name: str
     read: Callable[[], tuple[float, float]]
     unit: str = "per CPU second"
-    most: float = 0.0
+    seen: list[float] = field(default_factory=list)
 
     def rate(self, seconds: float) -> float | None:
         """Work per effort in a time; None where either stood still, or the load has ended: FELL."""
         before, began = self.read(), time.monotonic()
         time.sleep(seconds)
         work, effort = (now - then for now, then in zip(self.read(), before, strict=True))
-        each = effort / (time.monotonic() - began)
-        self.most = max(self.most, each)
-        return work / effort if work > 0 and each > FELL * self.most else None
+        self.seen.append(effort / (time.monotonic() - began))
+        return work / effort if work > 0 and self.seen[-1] > FELL * median(self.seen) else None
 
 
 def window_of(meter: Meter) -> float:

@@ -551,11 +551,11 @@ def test_windows_are_short_where_the_figure_grows_often_and_a_clock_is_no_figure
         assert figure.window_of(figure.Meter("", lambda: (next(work) // every, 1))) == seconds
 
 
-def test_a_load_that_ends_has_no_rate(monkeypatch):
-    now, did = [], iter([(0, 0.0), (9, 1.0), (9, 1.0), (18, 1.5), (18, 1.5), (20, 1.7)])  # work, CPU seconds
-    monkeypatch.setattr(figure, "time", SimpleNamespace(monotonic=lambda: sum(now), sleep=now.append))
-    meter = figure.Meter("", lambda: next(did))
-    assert [meter.rate(1.0) for _ in range(3)] == [9, 18, None]
+def test_a_load_that_ends_has_no_rate_and_a_burst_does_not_count(monkeypatch):
+    monkeypatch.setattr(figure, "time", SimpleNamespace(monotonic=iter(range(99)).__next__, sleep=abs))
+    ends = iter(np.repeat(np.cumsum([0, 5, 1, 1, 0.9, 0.2, 0]), 2)[1:])  # CPU seconds by the ends of windows
+    meter = figure.Meter("", lambda: (2 * (at := next(ends)), at))
+    assert [meter.rate(1.0) and 2 for _ in range(6)] == [2] * 4 + [None] * 2
 
 
 def test_windows_in_which_khugepaged_makes_pages_huge_are_thrown_away(program):
