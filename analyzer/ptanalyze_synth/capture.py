@@ -133,12 +133,7 @@ def frames_behind(space: Space) -> np.ndarray:
 
 
 def tree_of(
-    radix: Radix,
-    layout: Layout,
-    behind: np.ndarray,
-    topology: pt.snapshot.Topology,
-    levels: int,
-    encoding: str,
+    radix: Radix, layout: Layout, behind: np.ndarray, topology: pt.snapshot.Topology, levels: int, code: str
 ) -> pt.snapshot.Tree:
     """Tree of the tables that were made, which move to the front of their file: memory may not hold them."""
     kept = np.flatnonzero(radix.frame >= 0)
@@ -151,7 +146,7 @@ def tree_of(
     for start in range(0, len(kept), MOVED):
         tables = kept[start : start + MOVED]
         radix.entries[start : start + len(tables)] = radix.entries[tables]
-    return pt.snapshot.Tree(radix.entries[: len(kept)], *columns, levels, encoding)
+    return pt.snapshot.Tree(radix.entries[: len(kept)], *columns, levels, code)
 
 
 def vm_facts(plan: Plan, space: Space, seen: pt.snapshot.Topology) -> dict[str, Any]:

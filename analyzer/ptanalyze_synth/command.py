@@ -43,8 +43,8 @@ HELP = {
     "that go anywhere.",
     "writes": "Share of accesses (0 to 1) that write. Default: 0.3, or the pattern's own where it has a "
     "shape.",
-    "mprotect_every": "Number of accesses between two mprotect calls: 64 KiB read-only and back. Default: "
-    "no calls.",
+    "mprotect_every": "Number of accesses between two mprotect calls: 64 KiB read-only and back; of private "
+    "memory the caller's own. Default: no calls.",
     "munmap_every": "Number of accesses between two munmap calls: 64 KiB unmapped, mapped again. Default: "
     "no calls.",
     "move": "Move node A's threads to node B after share T of the accesses. Default: no move.",

@@ -392,9 +392,16 @@ class Process:
         if self.plan.move is not None and done == self.plan.move[0]:
             self.move_threads()
 
+    def region(self, thread: int, regions: np.ndarray) -> int:
+        """One of the regions of 2 MiB that are the thread's own: all, where memory is shared."""
+        low, high = self.plan.threads.part[thread : thread + 2].tolist()
+        own = regions if self.plan.anywhere else regions[(regions >= -(-low >> 9)) & (regions < high >> 9)]
+        own = own if len(own) else regions[np.searchsorted(regions, low >> 9, "right") - 1 :][:1]
+        return int(own[self.rng.integers(0, len(own))])
+
     def mprotect(self, thread: int) -> None:
         """Read-only and back, as a collector's or a checkpointer's write barrier: two shootdowns."""
-        region = int(self.rng.integers(0, self.plan.pages >> 9))
+        region = self.region(thread, np.arange(self.plan.pages >> 9))
         first, pages = region << 9, 512
         if not self.plan.huge[region]:
             first, pages = first + int(self.rng.integers(0, 512 - RANGE + 1)), RANGE
@@ -405,7 +412,7 @@ class Process:
 
     def munmap(self, thread: int) -> None:
         """A few small pages go, and are mapped again; whoever touches them next faults."""
-        region = int(self.small[self.rng.integers(0, len(self.small))])
+        region = self.region(thread, self.small)
         first = (region << 9) + int(self.rng.integers(0, 512 - RANGE + 1))
         address, length = START + (first << PAGE_SHIFT), RANGE << PAGE_SHIFT
         unmap(self.state.space, first, first + RANGE)

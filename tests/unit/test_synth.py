@@ -186,6 +186,13 @@ def test_a_region_begins_after_calls_of_a_loader_that_take_translations_away(tmp
     assert (invalidations(kept)["end"] - invalidations(kept)["start"]).max() > FLUSH_CEILING * PAGE
 
 
+def test_calls_change_private_memory_of_their_own_thread_alone(tmp_path):
+    asked = Parameters(size=64 << 20, threads=16, accesses=20_000, sharing="private", mprotect_every=200)
+    events = make(asked, tmp_path).trace.events
+    calls = events[events["kind"] == Event.MPROTECT][-200:]
+    assert ((calls["a"] - START) // (4 << 20) == calls["thread"]).all()
+
+
 @settings(deadline=None, max_examples=5)
 @given(asked())
 def test_the_same_options_and_seed_give_the_same_bytes(parameters):
