@@ -104,14 +104,9 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> 
 
 def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int], time: int) -> None:
     if segment.tid not in threads:
-        threads[segment.tid] = len(threads)
-        writer.event(
-            pt.trace.Event.THREAD_START,
-            a=segment.tid,
-            b=UNKNOWN_THREAD,
-            thread=threads[segment.tid],
-            time=time,
-        )
+        new = threads[segment.tid] = len(threads)
+        started = pt.trace.Event.THREAD_START
+        writer.event(started, a=segment.tid, b=UNKNOWN_THREAD, thread=new, time=time)
     thread = threads[segment.tid]
     cpu, when = np.full(len(segment.page), segment.cpu), np.full(len(segment.page), time)
     writer.accesses_of(

@@ -118,8 +118,7 @@ def parse_perf(data, tid, cpu, time, page, period, write, walk):
     if the data source tells. Returns (rows, position of the first bad line or -1). Lines that are empty or
     begin with "#" are skipped.
     """
-    n = 0
-    at = 0
+    n = at = 0
     while at < len(data):
         start = at
         end = line_end(data, at)
@@ -217,8 +216,7 @@ def parse_lackey(data, instructions, page, write, time):
     load and a store; an access across a page border has a row for each page.
     Returns (rows, instructions, position of the first line that is neither this nor valgrind's own, or -1).
     """
-    n = 0
-    at = 0
+    n = at = 0
     while at < len(data):
         start = at
         end = line_end(data, at)

@@ -5,8 +5,6 @@ COMMANDS = {
         "dump": ("ptanalyze_host.dump_command", "Dump the page tables of a process or VM."),
         "doctor": ("ptanalyze_host.doctor_command", "Check what this host supports."),
     },
-    "Inspect": {
-        "survey": ("ptanalyze_host.survey_command", "List processes by remote page tables."),
-    },
+    "Inspect": {"survey": ("ptanalyze_host.survey_command", "List processes by remote page tables.")},
     "Change a process": {"relocate": ("ptanalyze_host.relocate_command", "Move leaf tables to its threads.")},
 }

@@ -70,8 +70,4 @@ def repaired(bench: Bench) -> float:
     return float(replayed(bench, BESIDE_OBJDET, "ptemagnet").facts["ept_lines_per_gpt_line_after"])
 
 
-FIGURES = {
-    "section 3.3": section_3,
-    "Table 1": table_1,
-    "Table 4": table_4,
-}
+FIGURES = {"section 3.3": section_3, "Table 1": table_1, "Table 4": table_4}

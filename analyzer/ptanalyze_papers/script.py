@@ -68,16 +68,9 @@ class Script:
         self._marked = len(self._chunks), len(self._events)
 
     def _event(
-        self,
-        thread: int,
-        kind: pt.trace.Event,
-        a: int = 0,
-        b: int = 0,
-        c: int = 0,
-        d: int = 0,
-        result: int = 0,
+        self, thread: int, kind: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, result: int = 0
     ) -> None:
-        self._events.append((len(self._chunks), 0, a, b, c, d, result, int(kind), thread, -1))
+        self._events.append((len(self._chunks), 0, a, b, c, d, result, kind, thread, -1))
 
     def replay(
         self,

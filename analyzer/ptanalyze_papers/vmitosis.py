@@ -270,29 +270,23 @@ def figure_4(bench: Bench) -> Iterator[Row]:
 
 
 def wide(
-    family: str,
-    workload: str,
-    config: str,
-    suffix: str,
-    known: tuple[float, float] | None,
-    note: str,
-    where: str,
+    family: str, name: str, config: str, suffix: str, known: tuple[float, float] | None, note: str, where: str
 ) -> Row:
     """Row of the run time without replicas over that with them; known: remote shares of gPT and ePT, None:
     not reproducible."""
     ours = basu = None
     if known is not None:
-        ours, basu = replicated(run_of(family, workload, config), known, FAMILY, workload)
+        ours, basu = replicated(run_of(family, name, config), known, FAMILY, name)
     return PAPER.measured(
-        f"{family}-{workload}-{config}-{suffix}",
+        f"{family}-{name}-{config}-{suffix}",
         where,
-        f"{workload.capitalize()}, {config} over {config}+{suffix}",
+        f"{name.capitalize()}, {config} over {config}+{suffix}",
         "x",
-        slowdown(family, workload, config, config + suffix),
+        slowdown(family, name, config, config + suffix),
         ours,
         LAW if known else NOT_REPRODUCIBLE,
         note,
-        prediction=f"{family} {workload} {config}" if known else "",
+        prediction=f"{family} {name} {config}" if known else "",
         basu=basu,
     )
 

@@ -260,25 +260,20 @@ def heads(line: np.ndarray, thread: np.ndarray) -> np.ndarray:
 
 
 def footprint_of(
-    at: np.ndarray,
-    bits: np.ndarray,
-    pages: np.ndarray,
-    windows: np.ndarray,
-    cpu: np.ndarray,
-    rounds: "Rounds",
+    at: np.ndarray, bits: np.ndarray, pages: np.ndarray, spans: np.ndarray, cpu: np.ndarray, rounds: "Rounds"
 ) -> Footprint | None:
     """Footprint of G readings of a table in one round, L times each; None where the process used no CPU time.
 
     at       int64[G, 3]      round, first address of the table, its level
-    bits     uint8[G, L]      lines of it that were used, in windows from its clearing to its reading
+    bits     uint8[G, L]      lines of it that were used, from its clearing to its reading
     pages    int64[G, L]      pages of it that were
-    windows  float64[G, L]    s, 0 where it is not known how long after its clearing it was read
+    spans    float64[G, L]    s, 0 where it is not known how long after its clearing it was read
     cpu      float64[G, L]    s of CPU time of the process in them
     """
     if rounds.cpus <= 0 or not len(at):
         return None
-    axis = windows * rounds.cpus if rounds.steady else cpu
-    known = windows > 0
+    axis = spans * rounds.cpus if rounds.steady else cpu
+    known = spans > 0
     grid = rounds.lengths * rounds.cpus
     lines = interpolated(axis, known, rising(bits).astype(np.float64), grid)
     all_pages = interpolated(axis, known, rising(pages).astype(np.float64), grid)

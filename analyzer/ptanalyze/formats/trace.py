@@ -408,15 +408,10 @@ def read_index(path: str | PathLike[str]) -> Index:
 
 
 def read_events(
-    path: Path,
-    data: np.ndarray,
-    frames: np.ndarray,
-    offset: np.ndarray,
-    is_chunk: np.ndarray,
-    guest_base: int,
+    path: Path, data: np.ndarray, frames: np.ndarray, offset: np.ndarray, chunk: np.ndarray, guest_base: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(EVENT_DTYPE[n], THREAD_DTYPE[threads]); addresses have guest_base added."""
-    at = np.flatnonzero(~is_chunk)
+    at = np.flatnonzero(~chunk)
     kind = frames["kind"][at]
     if (kind != EVENT).any() or (frames["bytes"][at] != PAYLOAD_DTYPE.itemsize).any():
         raise CaptureError(
@@ -430,7 +425,7 @@ def read_events(
     if strange := set(payload["kind"].tolist()) - known:
         raise CaptureError(path, "event kind", strange.pop(), "no such event")
     events = np.zeros(len(at), EVENT_DTYPE)
-    events["chunk"] = np.cumsum(is_chunk)[at]
+    events["chunk"] = np.cumsum(chunk)[at]
     for name in ("time", "thread", "cpu"):
         events[name] = frames[name][at]
     for name in ("a", "b", "c", "d", "result", "kind"):
