@@ -15,7 +15,7 @@ import ptanalyze as pt
 
 MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-..., --metric-only, -G)"
-OTHER_CELLS = f"not as perf stat -x, prints it in the C locale: record with LC_ALL=C; {ONE_RUN}"
+OTHER_CELLS = f"not a line of `LC_ALL=C perf stat -x,` or `-j`: count with one of them; {ONE_RUN}"
 CLOCKS = ("task-clock", "cpu-clock")
 ELAPSED = "duration_time"  # ns; the only elapsed time that -x and -j have
 UNSUPPORTED = "<not supported>"

@@ -584,17 +584,18 @@ def test_a_lock_held_for_much_of_the_run_is_found():
 
 
 def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
-    """Each second saves 1 - 1 / speed-up of itself, whatever a run takes at that end."""
+    """Each second saves 1 - 1 / speed-up of itself, whatever a run takes at that end, once all is copied."""
     base, near = (counts_of(reads(*n), 100_000, run=counts.WARM) for n in ((0, 1000), (1000, 0)))
     copied = replace(near, before=both(counted(tables_new=12 * LOCAL)))
     first, found, free = cost.price([base, copied, near], MACHINE, COSTS, cost.Unknowns())
     once = 12 * COSTS.table_ns * 1e-9  # of one CPU
-    ends = [once / (1 - 1 / gain) for gain in found.speedup]
+    ends = [once + once / (1 - 1 / gain) for gain in found.speedup]
     assert ends[0] > ends[1] > ends[2] and tuple(found.break_even_seconds) == pytest.approx(ends[::-1])
     assert free.break_even == Interval(0.0, 0.0, 0.0)
     assert replace(found, speedup=Interval(1.0004, 1.1, 1.2)).break_even.high == NEVER, "too small to read"
-    larger, times = found.of_larger(64, 16, (60, 60), ANY), 64 * found.once_runs
-    assert larger.break_even.high == pytest.approx(times / (1 - 1 / larger.speedup.low))
+    larger = found.of_larger(64, 16, (60, 60), ANY)
+    lasts = found.once_runs / (1 - 1 / larger.speedup.low)
+    assert larger.break_even.high == pytest.approx(64 * (found.first_runs + lasts))
     cached = replace(near, reads=near.reads[..., ::-1])
     most = [cost.most_by_place(base, one, MACHINE, (False,)) for one in (base, near, cached)]
     assert most == [(1, 2), (2, 1), ANY]

@@ -98,16 +98,19 @@ def test_a_fill_ends_with_first_touches_whatever_pages_share_an_entry(joins):
 
 
 @pytest.mark.parametrize(
-    ("filling", "work", "said"), [(1, 40, True), (100, 1, True), (1, 400, False), (1, 0, False)]
+    ("filling", "work", "late", "said"),
+    [(1, 40, 0, FILLS), (1, 8, 80, FILLS), (100, 1, 0, FILLS), (1, 400, 0, ""), (1, 0, 0, "touched-once")],
 )
-def test_short_and_long_fills_are_said_and_memory_that_just_grows_is_not(filling, work, said):
-    pages = [HEAP + k * PAGE for k in range(2000)]
-    snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2)
+def test_short_and_long_fills_are_said_and_memory_that_just_grows_is_not(filling, work, late, said):
+    every = [HEAP + k * PAGE for k in range(2000 + late)]
+    pages = every[:2000]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(every)], nodes=2)
     parts = [[(va, True, filling) for va in pages[k::20]] for k in range(20)]
-    parts += [[(va, False, work) for va in pages]] * (work > 0)
+    parts += [[(va, False, work) for va in pages]] * (work > 0) + [[(va, True, 1) for va in every[2000:]]]
     trace = build_trace([(0, part) for part in parts])
     found = fills(trace, captured_scenario(snapshot, trace, ScenarioOptions(machine=small_machine(2))))
-    assert [one.numbers["share"] for one in found] == [pytest.approx(filling / (filling + work))] * said
+    share = filling / (filling + work + late / 2000)
+    assert [(one.code, one.numbers["share"]) for one in found] == [(said, pytest.approx(share))] * bool(said)
 
 
 def test_a_fill_is_said_and_left_out_as_said(tmp_path):

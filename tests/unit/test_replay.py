@@ -609,7 +609,7 @@ def test_any_mask_counts_what_its_twin_counts_and_all_tables_what_mitosis_counts
         (np.ones(4, np.int64), [0], "mask: int64[4], not bool[4]"),
         (np.ones(5, bool), [0], "mask: bool[5], not bool[4]"),
         (np.zeros(4, bool), [0], "mask: none of the program's page tables"),
-        (np.ones(4, bool), [], "nodes = []: "),
+        (np.ones(4, bool), [], "nodes: none of the program's page tables"),
         (np.ones(4, bool), [0, 0], "nodes = [0, 0]: "),
         (np.ones(4, bool), [0, 3], "nodes = [0, 3]: "),
         (np.ones(4, bool), [-1], "nodes = [-1]: "),

@@ -21,9 +21,9 @@ NOT_ASKED: Gained = {}
 
 def memory_limit(memory: float | str | None, mapped: int) -> float:
     """Bytes of a number, of "64M", or of "1%" of `mapped`; None: no limit."""
-    if not isinstance(memory, str):
+    if memory is None or (not isinstance(memory, str) and memory >= 0):
         return inf if memory is None else memory
-    if (size := parse_size(memory)) is not None:
+    if (size := parse_size(memory := str(memory))) is not None:
         if 0 < size < PAGE:
             raise UsageError(f"--memory {memory}: less than a table page; write 1M, or 1% for a share")
         return size
@@ -131,7 +131,8 @@ def rank(results: Sequence[Result], limit: float = inf, horizon: float = HOUR) -
         taken, speedup, gain = result.peak_bytes - base.peak_bytes, result.speedup, None
         if speedup and base.run_cycles is not None and base.run_seconds:
             run = base.run_cycles * horizon / base.run_seconds
-            gain = (base.once_cycles + run) / (result.once_cycles + run / speedup.middle)
+            first = min(result.first_runs * base.run_cycles, run)
+            gain = (base.once_cycles + run) / (result.once_cycles + first + (run - first) / speedup.middle)
         over = "memory" if taken > limit else ""
         advice.append(Advice(result, taken, updates, over, horizon, gain, standing(result, base, gain)))
     return sorted(advice, key=lambda one: (one.over, one.standing))

@@ -387,7 +387,8 @@ class Verdict(NamedTuple):
     def limits(self) -> list[str]:
         """What limits the run, what is remote in the baseline, and what is not known, in sentences."""
         remote = {part.kind: part.remote for part in self.parts if part.remote is not None}
-        basis = [message("limit", "basis", base=label_of(self.base), **remote)] if len(remote) == 2 else []
+        code = "basis" if self.base.sums["dram"] else "basis-cached"
+        basis = [message("limit", code, base=label_of(self.base), **remote)] if len(remote) == 2 else []
         notes = [message("limit", "notes", notes=joined(self.notes, "; "))] if self.notes else []
         lines = (self.kind != FEW and self.limit, *(basis if self.kind in PLACED else []), *notes)
         return [text for line in lines if line and (text := str(line))]

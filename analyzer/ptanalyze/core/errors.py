@@ -237,7 +237,7 @@ def show_duration(seconds: float, most: float | None = None) -> str:
     if most == inf:
         return f"{first} {unit}-never"
     if seconds < size / 10:
-        first = show_duration(seconds, inf).removesuffix("-never")
+        first = show_duration(seconds, inf).removesuffix("-never").removesuffix(f" {unit}")
     return f"{last} {unit}" if first == last else f"{first}-{last} {unit}"
 
 

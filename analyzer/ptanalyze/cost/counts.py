@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.columns import Finding, noted
+from ..core.columns import CAREFUL, Finding, noted
 from ..core.machine import Costs, Machine
 from ..core.trace import Trace
 from ..kernels import (
@@ -346,7 +346,7 @@ def held_ns(calls: Sequence[CallCost]) -> float:
 def lock_held(calls: Sequence[CallCost], run_cycles: float, cpus: float, ghz: float) -> list[Finding]:
     """Warns of mmap_lock contention, which estimates do not include."""
     share = held_ns(calls) * ghz * cpus / run_cycles if cpus > 1 and run_cycles else 0.0
-    return [noted("lock", share=min(share, 1))] if share >= BUSY else []
+    return [noted("lock", CAREFUL, share=min(share, 1))] if share >= BUSY else []
 
 
 def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, Finding]:

@@ -133,14 +133,14 @@ class Pricing:
         managed_once, managed = (kernel_cycles(counts, run, machine, costs) for run in (TRACED, STEADY))
         events, made = _events(counts, STEADY), counts.calls[STEADY]
         calls = call_costs(events, made, machine, costs, base.system_calls if base else None)
-        once = counts.before.sum(axis=1)
+        once, first_ns = counts.before.sum(axis=1), float(taken_ns(counts.before, machine, costs).sum())
+        first_ns += _huge_ns(counts, costs)
         if warm:
             by_kind = counts.events.sum(axis=2)
             once = once + np.maximum(by_kind[TRACED] - by_kind[STEADY], 0)
             once_cycles = max(managed_once - managed, 0.0)
         else:
-            once_ns = taken_ns(counts.before, machine, costs).sum() + _huge_ns(counts, costs)
-            once_cycles = float(once_ns) * machine.ghz
+            once_cycles = first_ns * machine.ghz
         findings, run_time = counts.findings, dict[str, Any]()
         if self.sampled is not None:
             if counts.leaves is not None:
@@ -167,6 +167,7 @@ class Pricing:
         if base and base.run_seconds and base.run_cycles and all(one.code != FILLS for one in findings):
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
+            run_time["first_runs"] = first_ns / (1e9 * base.run_seconds)
         return Result(
             policy=counts.policy,
             params=counts.params,

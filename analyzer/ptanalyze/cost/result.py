@@ -61,6 +61,7 @@ class Result:
                        reads of leaf entries that 2 MiB pages would spare; None otherwise
     once_runs          once_cycles beyond the baseline's, 0 for fewer, in further runs of the baseline; None
                        for the baseline, and where each further run would fill the memory again
+    first_runs         such runs until one CPU has done what comes before the first walk, when gains begin
     facts         {name: number} of the policy when it reshaped the capture
     findings      what a reader must know
     series        counts over time, None unless asked for
@@ -100,6 +101,7 @@ class Result:
     local_data: Interval | None = None
     cached_tables: Interval | None = None
     once_runs: float | None = None
+    first_runs: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
@@ -205,6 +207,7 @@ class Result:
             once_events=np.rint(self.once_events * more).astype(np.int64),
             once_cycles=self.once_cycles * times,
             once_runs=self.once_runs and self.once_runs * times,
+            first_runs=self.first_runs * times,
             facts=self.facts | held,
             findings=(*self.findings, *([noted("of-one-size", unsure=unsure)] if unsure else []), *doubts),
         )
@@ -220,7 +223,7 @@ class Result:
         def runs(ratio: float) -> float:
             if not faster(ratio):
                 return NEVER if once or slower(ratio) else 0.0
-            return once / (1 - 1 / ratio)
+            return once / (1 - 1 / ratio) + self.first_runs * (once > 0)
 
         return speedup.through(runs)
 

@@ -361,10 +361,11 @@ def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarr
         how = f"tables_of makes one, np.isin(np.arange({total}), IDS) of table ids"
         raise ValueError(f"mask: {mask.dtype}{list(mask.shape)}, not bool[{total}]: {how}")
     mask[space.sides[1]] = False
-    if not mask.any():
-        raise RefusedError("mask: none of the program's page tables is in it")
+    if not mask.any() or not nodes.size:
+        empty = "nodes" if mask.any() else "mask"
+        raise RefusedError(f"{empty}: none of the program's page tables is copied")
     copies = [node for node in range(scenario.nodes) if node in nodes]
-    if nodes.dtype.kind not in "iu" or sorted(nodes.tolist()) != copies or not copies:
+    if nodes.dtype.kind not in "iu" or sorted(nodes.tolist()) != copies:
         raise ValueError(f"nodes = {nodes.tolist()}: name some, each once; {nodes_of(scenario.machine)}")
     for _ in range(int(space.tables.level.max())):
         above = space.tables.parent[mask]

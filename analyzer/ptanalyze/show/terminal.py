@@ -256,7 +256,7 @@ def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Ca
         while not ended.wait(wait):
             wait = min(passed := time.monotonic() - began, every)
             with suppress(OSError, ValueError):  # stderr that is gone
-                print(f"ptanalyze: {now[0]} {show_duration(passed)}", file=sys.stderr, flush=True)
+                print(f"ptanalyze: {now[0]} {show_duration(round(passed))}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()

@@ -434,7 +434,7 @@ def asked_part(trace: Trace, begin: str, end: str) -> tuple[Trace, int]:
     last = chunk_at(trace, "--to", end) if end else len(trace.chunks)
     first = chunk_at(trace, "--from", begin) if begin else 0
     if (begin or end) and first >= last:
-        raise UsageError(f"--from {begin} --to {end}: no accesses lie between them; give a later --to")
+        raise UsageError(f"--from {begin or '0%'} --to {end or '100%'}: no accesses lie between them")
     return (trace if last == len(trace.chunks) else until(trace, last)), first
 
 

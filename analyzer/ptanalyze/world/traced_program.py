@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ..core.columns import FILLS, Finding, noted
+from ..core.columns import CAREFUL, FILLS, Finding, noted
 from ..core.errors import UNKNOWN_NODE
 from ..core.machine import NOTHING_MOVES, Machine, Moves
 from ..core.process import Progress
@@ -20,27 +20,30 @@ from .tlb_filter import TlbFilter, far_tlb, joined_pages, missed_trace, near_tlb
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before what follows counts as work
 WORTH_SAYING = 0.005  # of the accesses, before and after: a fault takes as long as hundreds of them
+ONCE = 0.8  # of the walks
 SELDOM = 0.2  # first touches per access after that, to those before: else memory just grows
 
 
 def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
-    """Finding: a whole run touches its memory for the first time in its first part alone.
+    """Finding: a whole run touches its memory for the first time in its first part alone: up to where pages
+    are furthest ahead of accesses, or where it has nearly all.
 
     program  as captured
     """
-    if not len(trace.chunks):
-        return []
     joined = joined_pages(program.space, program.machine.tlb.joins)
-    first = first_walks(program.stream, program.space.regions, joined)
-    accesses, so_far = trace.chunks["accesses"].astype(np.float64), np.cumsum(first)
-    every = int(so_far[-1])
-    filled = np.searchsorted(so_far, every - int(every * (1 - FIRST_TOUCHES))) + 1 if every else 0
-    share = float(accesses[:filled].sum() / max(accesses.sum(), 1))
-    later = (1 - FIRST_TOUCHES) * share > SELDOM * FIRST_TOUCHES * (1 - share)
-    if later or not WORTH_SAYING <= share <= 1 - WORTH_SAYING:
+    first, accesses = first_walks(program.stream, program.space.regions, joined), trace.chunks["accesses"]
+    if not first.any():
         return []
-    steps = 100 if 0.05 <= share <= 0.95 else 1000
-    return [noted(FILLS, share=share, percent=100 * float(np.ceil(steps * share)) / steps)]
+    held = program.machine.tlb.l2.entries * len(np.unique(program.placement.chunk_cpu))
+    if first.sum() > max(ONCE * len(program.stream), held):
+        return [noted("touched-once", CAREFUL, share=first.sum() / len(program.stream))]
+    pages, spent = (np.cumsum(each) / each.sum() for each in (first, accesses.astype(np.int64)))
+    for end in (np.argmax(pages - spent), np.searchsorted(pages, FIRST_TOUCHES)):
+        share, seldom = float(spent[end]), SELDOM * pages[end] * (1 - spent[end])
+        if (1 - pages[end]) * share <= seldom and WORTH_SAYING <= share <= 1 - WORTH_SAYING:
+            steps = 100 if 0.05 <= share <= 0.95 else 1000
+            return [noted(FILLS, share=share, percent=100 * float(np.ceil(steps * share)) / steps)]
+    return []
 
 
 def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = None) -> np.ndarray:
