@@ -84,7 +84,7 @@ def command(
 
     if prometheus is not None and Path(prometheus).exists() and not Path(prometheus).is_file():
         raise pt.UsageError(f"--prometheus {prometheus}: a pipe or device; name a file, it is replaced whole")
-    cron = prometheus is not None and not sys.stderr.isatty()  # which mails what is said
+    cron = not sys.stderr.isatty() and (prometheus or output.table_file) is not None  # mails what is said
     found = survey.survey(quiet=cron)
     if whom:
         pids = {word: [int(word)] if word.isdecimal() else pt.live.named(word) for word in whom}

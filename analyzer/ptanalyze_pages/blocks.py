@@ -33,7 +33,7 @@ SHMEM = ("/dev/zero", "/SYSV", "/memfd:", "/dev/shm/")
 FLAGS = {"lo": "locked", "mg": "MADV_MERGEABLE", "ht": "hugetlbfs"}
 FLAGS["nh"] = "MADV_NOHUGEPAGE or MAP_STACK"  # the latter from Linux 6.7 on: commit c4608d1bf7c6
 FLAGS |= dict.fromkeys(("um", "uw", "ui"), "userfaultfd") | dict.fromkeys(("io", "pf"), "of a device")
-SHARED = "shared memory, whose huge pages follow transparent_hugepage/shmem_enabled"
+SHARED = "shared memory: shmem_enabled, or the program (PostgreSQL: huge_pages = on)"
 DOUBTS = ("swapped in part", "of a file", "shared with another process")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
 ANEW = "in other frames than those made huge: allocated since, or migrated"
@@ -109,7 +109,10 @@ class Blocks:
     pause    seconds between two blocks that are made huge; 0: STEP of them per call
     least    part of a block that is filled; 0: all blocks with pages, doubtful ones too, to be as they were
     changer  command that changes them, alone until the stack ends; "": they are only read
+    progress called with (blocks that were tried, all, what) while they are made huge
     """
+
+    progress: pt.process.Progress = None
 
     def __init__(
         self,
@@ -244,7 +247,7 @@ class Blocks:
 
     def collapse(self, chosen: np.ndarray, until: float = math.inf) -> int:
         """Make huge pages of blocks (int64[n]: indices); how many came to be so, or were before."""
-        made = self.added = 0
+        made, self.added, every = 0, 0, len(chosen)
         while len(chosen):
             late, room = time.monotonic() > until, (spare(self.pid) - RESERVE) // HUGE
             if late or room <= 0:
@@ -263,6 +266,8 @@ class Blocks:
                     made += not why
                     self.refused += Counter([why] if why else ())
             self.frames |= {address: self.frame(address) for address in self.address[tried].tolist()}
+            if self.progress:
+                self.progress(every - len(chosen), every, "making huge pages")
             time.sleep(self.pause)
         self.most_added = max(self.most_added, self.added)
         return made

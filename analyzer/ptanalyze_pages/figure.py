@@ -52,7 +52,7 @@ def window_of(meter: Meter) -> float:
         before, seen = seen, meter.read()[0]
         grew += seen > before
     if grew < COARSE:
-        way = "count smaller pieces of work; if it is no clock, as a line each second is, --for 20s does, too"
+        way = "count smaller pieces of work, or give --for 20s if it counts work and not seconds"
         raise pt.UsageError(f"{meter.name} grows {pt.errors.plural(grew, 'time')} a second: {way}")
     return 1.0
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .blocks import Blocks
 
 MAPPINGS, LINES = 8, 3  # of a first screen
+PAUSE, EACH = 20.0, 0.002  # ms between two blocks, seconds of one
 WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 
 
@@ -57,7 +58,7 @@ def command(
     top: int | None,
     least: int,
     memory: int,
-    pause: float,
+    pause: float | None,
     **options: Any,
 ) -> None:
     """Rank CAPTURE's mappings by the page walks that huge pages would save per MiB, or make those of a PID.
@@ -97,7 +98,8 @@ def command(
             from .blocks import Blocks
 
             changer = "hugepages --undo" if undo else "hugepages" if dry_run else "hugepages --yes"
-            blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, pause / 1000, changer)
+            wait = (PAUSE if pause is None else pause) / 1000
+            blocks = Blocks(stack, pid, 0 if undo else least / 100, memory, wait, changer)
             asked = pt.replay_options.given(*of_pid - {"dry_run", "undo"})
             for line in back(blocks) if undo else change(blocks, dry_run, seconds, top, asked):
                 with suppress(BrokenPipeError):  # `| head -1`: what was asked for is done
@@ -163,15 +165,19 @@ def change(
         if record_of(blocks):
             yield f"pages were changed before; {undo}"
         again = shlex.join(["hugepages", str(blocks.pid), "--yes", *asked])
-        step = f"; next: {pt.errors.as_root()} {again}" if len(chosen) else ""
-        yield "longest wait   in tests of redis and memcached, not of this: 139 ms, with --pause 20 47 ms"
+        if not len(chosen):
+            yield "nothing was changed"
+            return
+        takes = pt.errors.show_duration(round(len(chosen) * (blocks.pause + EACH), 1))
+        yield f"takes          about {takes}, with {1000 * blocks.pause:g} ms between two blocks (--pause)"
+        yield "longest wait   in tests of redis and memcached, not of this: 47 ms, with --pause 0 139 ms"
         yield f"meanwhile      {pt.columns.message('trial', 'meanwhile')}"
-        yield f"nothing was changed{step}"
+        yield f"nothing was changed; next: {pt.errors.as_root()} {again}"
         return
     must_be_made(blocks, len(chosen))
     yield f"if this is killed (kill -9), {undo}"
     try:
-        with undone(blocks, kept=True) as left:
+        with pt.terminal.progress_bar() as blocks.progress, undone(blocks, kept=True) as left:
             made = must_be_made(blocks, blocks.collapse(chosen))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; {state(left)}") from None

@@ -25,12 +25,13 @@ from .figure import Meter, meter_of, must_work, window_of
 SETTLE = 0.2  # seconds between a change and its window
 CHANGED = 0.01  # of the blocks: a window in which more of them change is thrown away
 STILL = 5  # windows without growth, and more than with it, or turns without a huge block: the trial ends
+ENDED = 3  # turns without a rate, after some with one: the load has ended
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
 SHORTEST = 50 * 0.02  # CPU seconds that are compared, at least: they begin within a LOOK
 TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a 30th of that
-LEAST_PAIRS = 6  # before precision counts: fewer have no interval of 95 %
+LEAST_PAIRS = 6  # before precision counts, or a proposal is made: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
 STATES = ("found", "contiguous", "huge", "split", "again")
@@ -112,6 +113,7 @@ class Measured:
     runs               seconds of whole runs, as found and with huge pages in turns: in all, since it was
                        stopped for its pages, on CPUs; whole: the last with what making pages huge took
     seconds            that all took; load: of the last minute; ended: why no more was; left: not as found
+    span               monotonic seconds: begin and planned end
     """
 
     figure: str
@@ -128,6 +130,7 @@ class Measured:
     load: float = 0.0
     ended: str = "nothing was measured"
     left: list[str] = field(default_factory=list)
+    span: tuple[float, float] = (0.0, 0.0)
 
     @property
     def gain(self) -> Ratio | None:
@@ -189,18 +192,15 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         how.say(f"PID {pid}: {every} of 2 MiB, {blocks.was_huge.sum():,} of them huge")
         if record_of(blocks):
             raise pt.UsageError(f"PID {pid}: its pages were changed before; undo that first: {to_undo(pid)}")
-        must_work(pid, how.seconds or 1.0)
+        must_work(pid, min(how.seconds or 1.0, 5.0))
         meter = meter_of(stack, pid, figure)
-        seconds = how.seconds or window_of(meter)
-        paused = 1.5 * LEAST_PAIRS * how.pause * len(blocks.address)  # of the pairs that precision needs
-        how = how._replace(seconds=seconds, limit=how.limit or WINDOWS * seconds + paused)
+        how = how._replace(seconds=how.seconds or window_of(meter))
         done = Measured(meter.name, blocks=blocks)
         how.say(f"if this is killed (kill -9), undo with: {to_undo(pid)}")
         began = time.monotonic()
         try:
             with undone(blocks) as done.left:
-                windows(blocks, meter, done, how)
-                if not blocks.restore().any():
+                if windows(blocks, meter, done, how) and not blocks.restore().any():
                     several(blocks, meter, done, "again", how, AGAIN * how.window)
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
@@ -211,15 +211,16 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
     return done
 
 
-def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: float) -> float | None:
+def window(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How) -> float | None:
     """A rate; None where huge pages came or went meanwhile, or the meter has none."""
+    whole, took = (round(at - done.span[0]) for at in (done.span[1], time.monotonic()))
+    how.progress(min(took, whole), whole, f"measuring {state}")
     before, _ = blocks.shares()
     time.sleep(SETTLE)
-    rate = meter.rate(seconds)
+    rate = meter.rate(how.seconds)
     after, done.resident = blocks.shares()
     if rate is None:
         done.still += 1
-        must_grow(done, seconds, STILL)
         return None
     if abs(after - before) > CHANGED * len(blocks.address) * HUGE:
         done.thrown += 1
@@ -229,29 +230,35 @@ def window(blocks: Blocks, meter: Meter, done: Measured, state: str, seconds: fl
 
 
 def must_grow(done: Measured, seconds: float, most: int) -> None:
-    """UsageError where the meter had no rate in `most` windows or more, and in more than it had one."""
+    """An error where the meter had no rate in `most` windows or more, and in more than it had one."""
     grew = sum(map(len, done.rates.values()))
     if done.still >= max(most, grew + 1):
-        raise pt.UsageError(
+        of, error = done.still + grew, pt.errors.PartialDataError if grew else pt.UsageError
+        raise error(
             f"trial --pages: {done.figure} did not grow, or CPU time fell to a quarter, in {done.still} of "
-            f"{done.still + grew} windows of {seconds:g} s; give --for more time, or put a steady load on it"
+            f"{of} windows of {seconds:g} s: give --for more time, or put a steady load on it; pages go back"
         )
 
 
 def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, limit: float) -> None:
     """Windows for `limit` seconds, to half a window; twice as long where none counts."""
     began, rates = time.monotonic(), done.rates[state]
-    while (took := time.monotonic() - began) < (limit - how.window / 2 if rates else 2 * limit):
-        how.progress(round(took), round(limit), f"measuring {state}")
-        rate = window(blocks, meter, done, state, how.seconds)
+    while time.monotonic() - began < (limit - how.window / 2 if rates else 2 * limit):
+        rate = window(blocks, meter, done, state, how)
         rates += [rate] if rate else []
+        must_grow(done, how.seconds, STILL)
 
 
-def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
-    """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns."""
-    began, rates, each = time.monotonic(), done.rates, max(how.limit / 6, how.window)
-    first, last = 2 * each + 2 * how.window, AGAIN * how.window
-    whole = max(how.limit, first + last)
+def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
+    """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns. Whether the
+    load goes on."""
+    began, rates, pause = time.monotonic(), done.rates, blocks.pause * len(blocks.address)
+    of_pairs = (LEAST_PAIRS + 2) * pause
+    limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
+    each = max((limit - of_pairs) / 6, how.window)
+    first = 2 * (each + how.window + pause)
+    whole = max(limit, first + last)
+    done.span = began, began + whole
     meanwhile = pt.columns.message("trial", "meanwhile")
     memory = pt.errors.size_in_words(HUGE * len(blocks.address))
     how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
@@ -259,32 +266,36 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> None:
     several(blocks, meter, done, "found", how, each)
     must_grow(done, how.seconds, 1)
     how.say(f"making {pt.errors.plural(len(blocks.address), 'block')} huge, and small again")
-    done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3)))
+    done.made.append(must_be_made(blocks, blocks.collapse(blocks.all(), time.monotonic() + limit / 3)))
     blocks.split(blocks.all())
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how, each)
     done.ended = f"measured for {whole:.3g} s (--time)"
-    end = whole - last - how.window  # half a pair before
-    while (took := time.monotonic() - began) < (end if rates["huge"] else 2 * whole):
-        how.progress(round(took), round(whole), "measuring pairs")
-        refused = blocks.refused.copy()
-        done.made.append(blocks.collapse(blocks.all(), time.monotonic() + how.limit / 3))
-        huge = window(blocks, meter, done, "huge", how.seconds)
+    end, idle = whole - last - how.window, 0  # half a pair before
+    while time.monotonic() - began < (end if rates["huge"] else 2 * whole):
+        refused, still = blocks.refused.copy(), done.still
+        done.made.append(blocks.collapse(blocks.all(), time.monotonic() + limit / 3))
+        huge = window(blocks, meter, done, "huge", how)
         blocks.split(blocks.all())
-        split = window(blocks, meter, done, "split", how.seconds)
+        split = window(blocks, meter, done, "split", how)
         if huge and split and done.made[-1]:
             rates["huge"].append(huge)
             rates["split"].append(split)
-            shown = [f"{float(f'{rate:.4g}'):,.6g}" for rate in (huge, split)]
+            shown = [f"{float(f'{rate:.4g}'):,.12g}" for rate in (huge, split)]
             made = pt.errors.plural(done.made[-1], "block")
             pair_of = f"pair {len(rates['huge'])}: {shown[0]} with {made} huge"
             how.say(f"{pair_of}, {shown[1]} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
             break
+        idle = idle + 1 if done.still == still + 2 else 0
+        if idle == ENDED:
+            done.ended = f"its load ended after {pt.errors.plural(len(rates['huge']), 'pair')}"
+            return False
         if not any(done.made[-STILL:]):
             done.ended = f"no block became huge in {STILL} turns: {', '.join(blocks.refused - refused)}"
             break
+    return True
 
 
 def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How) -> Measured:

@@ -41,12 +41,10 @@ BLOCK_OPTIONS = (
         "--pause",
         type=click.FloatRange(0, 10_000),
         metavar="MS",
-        default=0.0,
-        show_default=True,
-        help="Milliseconds between two blocks that are made huge; 0: 16 of them per call.",
+        help="Milliseconds between two blocks that are made huge; 0: 16 of them per call. Default: 20 with "
+        "hugepages, 0 with trial.",
     ),
 )
-LONG = 0.02  # seconds that a request of a service may wait for a call
 
 
 def block_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -135,7 +133,7 @@ def command(
     precision: float,
     least: int,
     memory: int,
-    pause: float,
+    pause: float | None,
     file: str | None,
 ) -> None:
     """Measure a process with its leaf page tables alternately on a far and on the near node, or with --pages.
@@ -171,7 +169,7 @@ def command(
         with ExitStack() as stack:
             progress = stack.enter_context(pt.terminal.lines_of_progress(first=pt.terminal.STILL))
             who = pt.live.as_typed(user)
-            how = trial.How(least / 100, memory, pause / 1000, *length, say, who, progress)
+            how = trial.How(least / 100, memory, (pause or 0) / 1000, *length, say, who, progress)
             running = pid
             if pid is None and figure is None:
                 measured = trial.try_runs(words, warm_up, pairs, how)
@@ -191,7 +189,7 @@ def command(
         finally:  # a pipe may end before
             for line in lines_of(measured, running, asked):
                 pt.options.echo(line)
-        raise click.exceptions.Exit(3 if measured.left or unfit else 0)  # which was said
+        raise click.exceptions.Exit(3 if measured.left or unfit or not measured.gain else 0)  # as was said
     two_nodes(near, far)
     if pid is None or figure is None:
         raise pt.UsageError(
@@ -236,7 +234,7 @@ def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str
 def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) -> list[str]:
     """The answer, then how it was come by. pid: of a process that runs on, and may have huge pages; asked:
     words of the trial, but for its length."""
-    from .trial import BUSY, paired
+    from .trial import BUSY, LEAST_PAIRS, paired
 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
@@ -245,7 +243,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     whole = paired(done.whole[::2], done.whole[1::2]) if done.whole else None
     late = f"{found}, CPU time, that of making pages huge included"
     found += f", {done.figure}" * bool(whole)
-    few = any(0 < count[state] < least for state in ("found", "contiguous", "huge"))
+    enough = {"found": least, "contiguous": least, "huge": LEAST_PAIRS if rates["split"] else least}
+    few = any(0 < count[state] < needed for state, needed in enough.items())
     again = done.check
     pairs, split = f", {pt.errors.plural(count['huge'], 'pair')}", "small ones in contiguous frames"
     once = f", {count['contiguous']} and {pt.errors.plural(count['found'], 'window')}"
@@ -288,8 +287,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     elif gain and few and not done.fixed_time:
         lines.append(f"no proposal    measured too few times{longer}")
     elif gain and gain[0] > 1 and pid is not None and not done.fixed_time:
-        gently = " --pause 20" if blocks and blocks.longest > LONG else ""
-        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes{gently}")
+        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif gain and gain[0] > 1 and not done.fixed_time:
         way = pt.columns.message("trial", "at-first" if whole else "from-start", gain=whole and whole[1])
         lines.append(f"no proposal    {way}")
@@ -303,8 +301,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
-    wait = f"longest call   {1000 * blocks.longest:.1f} ms: who touches one waits, then for the next"
-    wait += "; --pause makes calls shorter" if blocks.longest > LONG and not blocks.pause else ""
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms, at most what touching its pages waits for"
+    wait += "" if blocks.pause else "; --pause makes calls shorter"
     return [
         *([wait] if blocks.longest else []),
         *(f"left alone     {block(count)}: {why}" for why, count in blocks.left.most_common()),
