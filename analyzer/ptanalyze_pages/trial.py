@@ -403,7 +403,7 @@ def record(done: Measured, command: Sequence[str]) -> pt.law.PageTrial:
     gain, contiguous, split = (ratio and pt.Interval(*(round(x, 5) for x in ratio)) for ratio in ratios)
     if blocks is None or gain is None:
         raise pt.errors.PartialDataError("trial --pages: nothing was measured, and so nothing is written")
-    if done.fixed_time and gain.middle >= pt.law.PageTrial.LEAST_GAIN:
+    if done.fixed_time:
         raise pt.errors.PartialDataError(f"what huge pages give is {done.fixed_time}")
     return pt.law.PageTrial(
         program=os.path.basename(" ".join(command).partition(" ")[0]),  # of a title, too: "redis-server *:1"

@@ -287,6 +287,7 @@ def allocator(snapshot: Snapshot) -> str:
 
 TABLES, DATA, PAGES = "tables", "data", "pages"  # of what limits a run
 SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE, FEW = "server", "perhaps", "nothing", "unknown", "single", "few"
+CALLS = "calls"
 PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
@@ -362,7 +363,7 @@ class Verdict(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """PAGES, TABLES, DATA, SERVER, PERHAPS, NOTHING, UNKNOWN, FEW or SINGLE, a node; "" no run times."""
+        """PAGES, TABLES, DATA, CALLS, SERVER, PERHAPS, NOTHING, UNKNOWN, FEW or SINGLE; "" no run times."""
         return self.limit.code.partition("-")[0] if self.limit else ""
 
     @property
@@ -566,6 +567,8 @@ def limit_of(
         how = "-measured" if first.gain == first.measured else "" if sure else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
+    if held := base.finding("lock"):
+        return message("limit", CALLS, **held.numbers)
     known = {part.kind for part in parts if not part.least}
     if most >= POSSIBLE:
         return message("limit", PERHAPS if PAGES in known else f"{PERHAPS}-placed", most=most)

@@ -26,10 +26,7 @@ SELDOM = 0.2  # first touches per access after that, to those before: else memor
 
 def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
     """Finding: a whole run touches its memory for the first time in its first part alone: up to where pages
-    are furthest ahead of accesses, or where it has nearly all.
-
-    program  as captured
-    """
+    are furthest ahead of accesses, or where it has nearly all."""
     joined = joined_pages(program.space, program.machine.tlb.joins)
     first, accesses = first_walks(program.stream, program.space.regions, joined), trace.chunks["accesses"]
     if not first.any():
