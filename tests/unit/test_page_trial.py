@@ -206,11 +206,11 @@ def test_a_part_of_the_memory_saves_its_part_of_the_walk_cycles():
 @pytest.mark.parametrize(
     ("huge", "trial", "why"),
     [
-        (0, {"gain": Interval(1.03, 1.04, 1.08)}, r"gain 1\.04x \(1\.03-1\.08\), too little"),
+        (0, {"gain": Interval(1.03, 1.04, 1.08)}, r"give 1\.04x \(1\.03-1\.08\), too little"),
         (
             0,
             {"gain": Interval(0.9, 1.2, 1.5)},
-            r"gain 1\.20x \(0\.90-1\.50\), or nothing: measure it for longer",
+            r"give 1\.20x \(0\.90-1\.50\): a gain or none; measure it for longer",
         ),
         (800, {}, "save only 20 % of the walk cycles in the trace"),
         (600, {"gain": Interval(1.9, 2.0, 2.1)}, "took 50 % off the run, in the trace they save 40 %"),
@@ -229,7 +229,7 @@ def test_a_trial_that_is_sure_in_turns_is_kept_and_what_asks_for_pages_as_found_
     noisy = {"gain": Interval(0.85, 1.36, 1.49), "huge_over_split": Interval(1.12, 1.17, 1.2)}
     trial = msgspec.structs.replace(TRIAL, huge_share_found=0.0, **noisy)
     trial.must_fit(True, gain=trial.answer)
-    with pytest.raises(UsageError, match="or nothing"):
+    with pytest.raises(UsageError, match="a gain or none"):
         trial.must_fit(True)
 
 

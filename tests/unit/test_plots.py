@@ -175,7 +175,7 @@ def swept(faster):
 def test_equally_fast_policies_win_together():
     table = swept({"linux": 0.0, "hydra": 0.1, "mitosis": 0.1})
     figure = plots.curve(table)
-    assert title(figure) == "Best at nodes = 8: hydra and mitosis, 1.80x over linux"
+    assert title(figure) == "hydra and mitosis are best at nodes = 8: 1.80x over linux"
     assert "app; bars: idle latencies" in texts(figure)
     larger = table.rename(columns={"nodes": "stands_for"})
     law = {"code": ASSUMED, "text": "idle to loaded latencies"}

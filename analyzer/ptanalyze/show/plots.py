@@ -212,7 +212,7 @@ def headline_curve(data: DataFrame, key: str, base: str) -> str:
         return f"No trace, so a bound: cycles of {base} / those of {who} at {where}: {ratio} at most"
     if speeds.max() == speeds.min():
         return f"{key} makes no difference: {who}: {ratio}x over {base}"
-    return f"Best at {where}: {who}, {ratio}x over {base}"
+    return f"{who} {'are' if ' and ' in who else 'is'} best at {where}: {ratio}x over {base}"
 
 
 # Who reads whose memory: classes of walks, reads by node, locality over time.
