@@ -279,7 +279,8 @@ def find(name: str) -> Policy:
     known = outside()
     if name not in known:
         every = [*POLICIES, *known]
-        raise UsageError(f"policy {name}: no such policy; {meant(name, every)}there are: {', '.join(every)}")
+        way = "NAME:KEY=VALUE:KEY=VALUE; " if "=" in name else meant(name, every)
+        raise UsageError(f"policy {name}: no such policy; {way}there are: {', '.join(every)}")
     return known[name]
 
 
