@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .blocks import Blocks
 
 MAPPINGS, LINES = 8, 3  # of a first screen
-PAUSE, EACH = 20.0, 0.002  # ms between two blocks, seconds of one
+PAUSE, EACH = 20.0, 0.005  # ms between two blocks, seconds of one
 WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 
 
