@@ -46,7 +46,7 @@ class Registers:
 
 
 # A guest's page tables read from outside, through its physical memory: untrusted. Levels strictly decrease,
-# every frame is visited once, and tables and entries followed are limited; so self- maps, loops, frames
+# every frame is visited once, and tables and entries followed are limited; so self-maps, loops, frames
 # beyond memory and garbage cost bounded time and memory and leave a closed tree.
 
 Read: TypeAlias = Callable[[int, int], bytes | None]  # of (guest-physical address, bytes)

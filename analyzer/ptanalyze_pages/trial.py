@@ -31,6 +31,7 @@ BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
 SHORTEST = 50 * 0.02  # CPU seconds that are compared, at least: they begin within a LOOK
 TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a 30th of that
+PAUSED = 1.25  # times --pause: what a block takes
 LEAST_PAIRS = 6  # before precision counts, or a proposal is made: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
@@ -214,7 +215,7 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
 def window(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How) -> float | None:
     """A rate; None where huge pages came or went meanwhile, or the meter has none."""
     whole, took = (round(at - done.span[0]) for at in (done.span[1], time.monotonic()))
-    how.progress(min(took, whole), whole, f"measuring {state}")
+    how.progress(min(took, whole), whole, "measuring page sizes")
     before, _ = blocks.shares()
     time.sleep(SETTLE)
     rate = meter.rate(how.seconds)
@@ -252,8 +253,9 @@ def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, 
 def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns. Whether the
     load goes on."""
-    began, rates, pause = time.monotonic(), done.rates, blocks.pause * len(blocks.address)
-    of_pairs = (LEAST_PAIRS + 2) * pause
+    began, rates = time.monotonic(), done.rates
+    pause = PAUSED * blocks.pause * len(blocks.address)
+    of_pairs = (LEAST_PAIRS + 3) * pause
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)
     first = 2 * (each + how.window + pause)
