@@ -112,8 +112,6 @@ class Blocks:
     progress called with (blocks that were tried, all, what) while they are made huge
     """
 
-    progress: pt.process.Progress = None
-
     def __init__(
         self,
         stack: ExitStack,
@@ -144,6 +142,7 @@ class Blocks:
         self.zero, self.longest, self.added, self.most_added = zero_frame(), 0.0, 0, 0
         self.left, self.refused, self.frames = Counter[str](), Counter[str](), dict[int, int]()
         self.theirs = set[int]()
+        self.progress: pt.process.Progress = None
         with process.there():
             self.areas = list(areas_in((self.proc / "smaps").read_text(errors="replace")))
             self.find(least)
@@ -271,6 +270,10 @@ class Blocks:
             time.sleep(self.pause)
         self.most_added = max(self.most_added, self.added)
         return made
+
+    def takes(self, blocks: int) -> float:
+        """Seconds to make so many blocks huge, one by one."""
+        return blocks * (self.pause + 0.005)  # as redis took
 
     def allowed(self, part: np.ndarray) -> np.ndarray:
         """Blocks of `part` that may still be collapsed; what they add is counted."""

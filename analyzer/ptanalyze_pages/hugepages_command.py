@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .blocks import Blocks
 
 MAPPINGS, LINES = 8, 3  # of a first screen
-PAUSE, EACH = 20.0, 0.005  # ms between two blocks, seconds of one
+PAUSE = 20.0  # ms between two blocks
 WORTH_TYPING = 0.005  # of all walks saved: shown as 1 %
 
 
@@ -168,7 +168,7 @@ def change(
         if not len(chosen):
             yield "nothing was changed"
             return
-        takes = pt.errors.show_duration(round(len(chosen) * (blocks.pause + EACH), 1))
+        takes = pt.errors.show_duration(round(blocks.takes(len(chosen)), 1))
         yield f"takes          about {takes}, with {1000 * blocks.pause:g} ms between two blocks (--pause)"
         yield "longest wait   in tests of redis and memcached, not of this: 47 ms, with --pause 0 139 ms"
         yield f"meanwhile      {pt.columns.message('trial', 'meanwhile')}"

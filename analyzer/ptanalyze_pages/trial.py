@@ -31,7 +31,6 @@ BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
 SHORTEST = 50 * 0.02  # CPU seconds that are compared, at least: they begin within a LOOK
 TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a 30th of that
-PAUSED = 1.25  # times --pause: what a block takes
 LEAST_PAIRS = 6  # before precision counts, or a proposal is made: fewer have no interval of 95 %
 BATCHES = 4  # of consecutive windows
 FILLED, LOOK = 0.98, 0.02  # of the most resident memory; seconds between two looks at it
@@ -254,7 +253,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns. Whether the
     load goes on."""
     began, rates = time.monotonic(), done.rates
-    pause = PAUSED * blocks.pause * len(blocks.address)
+    pause = blocks.takes(len(blocks.address)) if blocks.pause else 0.0
     of_pairs = (LEAST_PAIRS + 3) * pause
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)

@@ -156,8 +156,7 @@ def test_a_child_that_calls_exec_all_the_time_costs_itself_alone(tmp_path):
 
 # A tree per node, live: on a kernel that does not replicate, other processes' trees stand for other nodes'.
 # programs/family.c puts the roots of four processes over one mapping into its mm->saved_auxv. A ptdump whose
-# eBPF reads that field as Hydra's repl_pgd, and vm_pgoff as the owner of an area, then dumps four trees of
-# it.
+# eBPF reads that field as Hydra's repl_pgd, and vm_pgoff as the owner of an area, then dumps four trees.
 
 DUMPS, BUILD = REPOSITORY / "dumps", REPOSITORY / "dumps/build"
 SHARED, PAGE = 0x2000_0000_0000, 4096

@@ -281,8 +281,7 @@ def test_ended_at_any_moment_it_leaves_a_correct_process(program, number):
         for _ in range(8):
             tool = turning(one.pid)
             time.sleep(chance.uniform(0, 0.1))
-            for each in (number, *ENDS):  # more than one at a time undo as one
-                os.kill(tool, each)
+            os.kill(tool, number)
             os.waitpid(tool, 0)
             assert number == signal.SIGKILL or not huge_areas(one.pid)
             one.added()
@@ -595,6 +594,17 @@ def test_what_is_left_is_said(program, words, code, forks, monkeypatch, capsys):
         assert ("as found" in said or not (code or forks)) and (forks or not huge_areas(one.pid))
 
 
+def test_two_signals_undo_as_one(program):
+    with running(program, 1) as one, pages_of(one.pid, changer="a test") as pages:
+        before = [signal.getsignal(number) for number in ENDS]
+        with pytest.raises(KeyboardInterrupt), undone(pages):
+            pages.collapse(pages.all())
+            assert huge_areas(one.pid)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+        assert not huge_areas(one.pid) and before == [signal.getsignal(number) for number in ENDS]
+
+
 def test_system_calls_of_all_threads_are_counted(areas):
     with ExitStack() as stack:
         calls = figure.counter(stack, areas.pid, 2, figure.system_call_event())
@@ -730,14 +740,11 @@ def test_process_that_ends_during_a_trial_is_one_line(program, how):
 # Statistics.
 
 
-def test_interval_of_windows_in_a_row_is_the_range_of_four_batches():
+def test_intervals_are_the_range_of_four_batches_of_windows_in_a_row_and_of_pairs_that_of_the_sign_test():
+    """The table's critical value at 5 % of 12 signs is 2: ratios 3 to 10 of 12."""
     upper, lower = np.exp2(np.repeat(np.arange(4.0), 3)), np.exp2(np.repeat(np.arange(4.0) / 10, 2))
     assert over(upper, lower) == pytest.approx((2**-0.3, 3 / np.median(lower), 8.0))
     assert over([4.0], [2.0]) == (2.0, 2.0, 2.0) and over([2.0, 3.0], [1.0, 2.0])[::2] == (1.0, 3.0)
-
-
-def test_interval_of_pairs_is_that_of_the_sign_test():
-    """The table's critical value at 5 % of 12 signs is 2: ratios 3 to 10 of 12."""
     assert paired(np.arange(2.0, 26.0, 2.0), [2.0] * 12) == (3.0, 6.5, 10.0)
     assert paired([3.0, 1.0, 2.0], [1.0] * 3) == (1.0, 2.0, 3.0) and paired([3.0], [2.0]) == (1.5,) * 3
 

@@ -367,9 +367,7 @@ def measured(monkeypatch, tmp_path):
     return seen
 
 
-def test_page_walks_of_a_vm_are_measured_for_each_boot_and_now_and_then(
-    taken_here, measured, monkeypatch, tmp_path
-):
+def test_page_walks_of_a_vm_are_measured_by_boot_and_in_time(taken_here, measured, monkeypatch, tmp_path):
     unmeasured = load_machine("epyc-milan")
     machine = taken_here(dumped())
     assert machine.latency.idle == ((125.0,),) and "60 %" in machine.description

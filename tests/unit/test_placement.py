@@ -239,19 +239,25 @@ def test_a_cpu_belongs_to_one_node_and_no_node_has_more_than_it_has(threads, cou
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("asked", "said"),
     [
-        ("0,1", "2 nodes for 5 threads"),
-        ("0,1,2,0,1", r"node 2: machine small has nodes 0\.\.1"),
-        ("0,1,x,0,1", "'x' is no node"),
-        ("everywhere", "'everywhere' is no node; give"),
-        ("recorded", "knows no topology"),
-        ("", "is no node"),
+        ({"how": "0,1"}, "2 nodes for 5 threads"),
+        ({"how": "0,1,2,0,1"}, r"node 2: machine small has nodes 0\.\.1"),
+        ({"how": "0,1,x,0,1"}, "'x' is no node"),
+        ({"how": "everywhere"}, "'everywhere' is no node; give"),
+        ({"how": "recorded"}, "knows no topology"),
+        ({"how": ""}, "is no node"),
+        ({"moves": "0:2@30%"}, r"node 2: machine small has nodes 0\.\.1"),
+        ({"moves": "0:1"}, "write FROM:TO@SHARE%"),
+        ({"moves": "0:1@30%,"}, "write FROM:TO@SHARE%"),
+        ({"moves": "1:1@30%"}, "from a node to itself"),
+        ({"moves": "0:1@100.5%"}, "the trace ends before that"),
+        ({"moves": "0:1@-1s"}, "write FROM:TO@SHARE%"),
     ],
 )
-def test_what_cannot_be_placed_is_refused_in_one_line(how, said):
+def test_what_cannot_be_placed_or_moved_is_refused_in_one_line(asked, said):
     with pytest.raises(UsageError, match=said):
-        place(trace_of(5), small_machine(2), how)
+        place(trace_of(5), small_machine(2), **asked)
 
 
 def test_threads_that_access_nothing_may_be_left_out_of_a_list():
@@ -312,22 +318,6 @@ def test_a_move_changes_nothing_before_it_and_leaves_nobody_behind(threads, turn
     assert nodes(after) == expected
     assert (after.chunk_cpu[:cut] == before.chunk_cpu[:cut]).all()
     assert np.bincount(after.cpu_node).max() <= machine.cpus_per_node
-
-
-@pytest.mark.parametrize(
-    ("moves", "said"),
-    [
-        ("0:2@30%", r"node 2: machine small has nodes 0\.\.1"),
-        ("0:1", "write FROM:TO@SHARE%"),
-        ("0:1@30%,", "write FROM:TO@SHARE%"),
-        ("1:1@30%", "from a node to itself"),
-        ("0:1@100.5%", "the trace ends before that"),
-        ("0:1@-1s", "write FROM:TO@SHARE%"),
-    ],
-)
-def test_a_move_that_cannot_be_is_refused_in_one_line(moves, said):
-    with pytest.raises(UsageError, match=said):
-        place(trace_of(3), small_machine(2), moves=moves)
 
 
 # Machines with nodes without CPUs: who runs and reads there, and page tables kept off or on them.

@@ -155,6 +155,14 @@ def test_a_sweep_is_a_curve(native):
         plots.curve(table, "wonder")
 
 
+def test_swept_words_are_not_joined(native):
+    table = ptanalyze.sweep(native, ["hydra"], {"tlbflush": ["off", "single"], "nodes": [4, 5]})
+    figure = plots.curve(table, "tlbflush")
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["off", "single"]
+    assert {bars.get_label() for bars in figure.axes[0].containers} == {"hydra nodes=4", "hydra nodes=5"}
+    assert readable(figure) and readable(plots.curve(table, "nodes"))
+
+
 def swept(faster):
     """A sweep's table: a policy's speed-up rises by so much per node."""
     rows = [
@@ -398,13 +406,11 @@ def test_colours_differ_in_hatching_and_grey():
         assert len(set(node_colours(range(count)).values())) == count
 
 
-def test_labels_tell_equal_policies_apart():
+def test_labels_tell_equal_policies_and_vmas_apart():
     table = pd.DataFrame({"policy": ["a", "b", "b"], "params": ["x=1", "x=1 y=2", "x=1 y=3"]})
     assert policy_labels(table).tolist() == ["a", "b:y=2", "b:y=3"]
     assert broken("ptemagnet+vmitosis-replicate") == "ptemagnet+\nvmitosis-replicate"
-
-
-def test_vmas_are_named_by_file_and_address():
+    assert broken("a+b") == "a+b"
     names = map(vma_name, ["1000-3000 /usr/lib/libc.so.6", "5000-7000", "b000-c000 [heap]", "thread 7"])
     assert list(names) == ["libc.so.6 at 1000", "anonymous at 5000", "[heap] at b000", "thread 7"]
 

@@ -567,8 +567,8 @@ def limit_of(
         how = "-measured" if first.gain == first.measured else "" if sure else "-unsure"
         how = "-asked" if answered and first.kind == PAGES else how
         return message("limit", f"{first.kind}{how}", parts=words)
-    if held := base.finding("lock"):
-        return message("limit", CALLS, **held.numbers)
+    if base.finding("lock"):  # a caution says for how long
+        return message("limit", CALLS)
     known = {part.kind for part in parts if not part.least}
     if most >= POSSIBLE:
         return message("limit", PERHAPS if PAGES in known else f"{PERHAPS}-placed", most=most)

@@ -167,7 +167,7 @@ class Pricing:
         if base and base.run_seconds and base.run_cycles and all(one.code != FILLS for one in findings):
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
-            run_time["first_runs"] = first_ns / (1e9 * base.run_seconds)
+            run_time["first_runs"] = first_ns / (1e9 * base.run_seconds) if extra >= 1 else 0.0
         return Result(
             policy=counts.policy,
             params=counts.params,

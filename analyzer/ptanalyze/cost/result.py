@@ -223,7 +223,7 @@ class Result:
         def runs(ratio: float) -> float:
             if not faster(ratio):
                 return NEVER if once or slower(ratio) else 0.0
-            return once / (1 - 1 / ratio) + self.first_runs * (once > 0)
+            return once / (1 - 1 / ratio) + self.first_runs
 
         return speedup.through(runs)
 
