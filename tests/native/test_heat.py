@@ -37,8 +37,6 @@ def sample(pid, out, seconds, lengths=LENGTHS):
     return outcome
 
 
-# Accessed bits of live processes: which pages a process with a known loop uses.
-
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 LOOP = """
 import ctypes, mmap, time
@@ -92,12 +90,13 @@ def area_of(heat, start):
 
 def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothing(loop, tmp_path):
     pid, start = loop
-    faults, rounds = faults_of(pid), waited(pid)
-    lines = heat_tree(pid, tmp_path, 1, [900], children=False)  # a second sample ends after the second
-    heat = read_heat(tmp_path / "heat.bits")
-    assert area_of(heat, start) == (HOT, 0)
-    assert faults_of(pid) - faults < 50 and waited(pid) > rounds
-    assert f" of PID {pid} (" in lines[0] and (tmp_path / "snapshot.json").exists()
+    for out in map(tmp_path.joinpath, "abcd"):  # where DAMON runs, it may clear a bit just before we look
+        faults, rounds = faults_of(pid), waited(pid)
+        lines = heat_tree(pid, out, 1, [900], children=False)  # a second sample ends after the second
+        assert faults_of(pid) - faults < 50 and waited(pid) > rounds and (out / "snapshot.json").exists()
+        if (found := area_of(read_heat(out / "heat.bits"), start)) == (HOT, 0):
+            break
+    assert found == (HOT, 0) and f" of PID {pid} (" in lines[0]
     elapsed, covered = map(float, re.search(r"in ([\d.]+) s, which watch it for ([\d.]+)", lines[0]).groups())
     assert covered <= elapsed
 
