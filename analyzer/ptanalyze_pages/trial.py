@@ -253,11 +253,11 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     """Fill `done`: a sixth of the time as found, a sixth split, then huge and split in turns. Whether the
     load goes on."""
     began, rates = time.monotonic(), done.rates
-    pause = blocks.takes(len(blocks.address)) if blocks.pause else 0.0
-    of_pairs = (LEAST_PAIRS + 3) * pause
+    takes = blocks.takes(len(blocks.address))
+    of_pairs = (LEAST_PAIRS + 3) * takes * bool(blocks.pause)
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)
-    first = 2 * (each + how.window + pause)
+    first = 2 * (each + how.window + takes)
     whole = max(limit, first + last)
     done.span = began, began + whole
     meanwhile = pt.columns.message("trial", "meanwhile")

@@ -301,7 +301,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
-    wait = f"longest call   {1000 * blocks.longest:.1f} ms, at most what touching its pages waits for"
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms; a thread waits for its pages that long at most"
     wait += "" if blocks.pause else "; --pause makes calls shorter"
     return [
         *([wait] if blocks.longest else []),

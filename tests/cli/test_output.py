@@ -71,9 +71,7 @@ NO_TABLE = {
     "trial": "a line per measurement; -o is a calibration",
     "report": "a page that has its plots inside",
 }
-TABLES_ALONE = {
-    "check", "policies", "survey", "diff", "machines",
-}  # fmt: skip
+TABLES_ALONE = {"check", "policies", "survey", "diff", "machines"}
 DRAWN = {*EXAMPLES} - TABLES_ALONE
 ONLY_JSON = {"doctor", "hugepages", "relocate"}
 OTHER_NAMES = {"calibrate": "calibration"}

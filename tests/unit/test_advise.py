@@ -501,9 +501,12 @@ def test_walks_in_order_are_said_of_the_run_and_not_again_of_its_huge_pages():
 def test_a_verdict_does_not_turn_because_huge_pages_could_not_be_asked():
     linux, _ = results("thp")
     base = replace(linux, local_tables=Interval(1.1, 1.2, 1.3), local_data=Interval.exactly(1.0))
-    about = verdict.Workload(np.array([9, 0]), np.array([0, 9, 0]))
+    about = verdict.Workload(np.array([9, 0]), np.array([0, 9, 0]), allocator="glibc", huge_pages="madvise")
+    least = replace(base, local_tables=Interval(1, 1, 1), local_data=None, cached_tables=base.local_tables)
     for notes, kind in (([], verdict.TABLES), ([message("unknown", verdict.UNTOLD)], verdict.UNKNOWN)):
         assert verdict.verdict([base], about, notes=notes).kind == kind
+        service = verdict.verdict([least], replace(about, started=False), notes=notes)
+        assert (service.action is None) is bool(notes), "a process is changed for what is known to gain"
 
 
 def test_what_a_policy_does_not_act_on_is_as_under_its_baseline(tmp_path):

@@ -289,7 +289,8 @@ def test_without_a_trace_a_trial_tells_of_page_size_alone():
         turns = msgspec.structs.replace(trial, huge_over_split=Interval(1.03, 1.08, 1.14))
         for share, told in ((0.0, turns.huge_over_split), (0.3, gain)):  # as trial --pages begins
             some = msgspec.structs.replace(turns, huge_share_found=share)
-            assert some.answer == told == verdict(asked(some, traced=False), about).parts[0].gain
+            [part] = verdict(asked(some, traced=False), about).parts
+            assert some.answer == told == part.gain and part.found == (None if told == gain else gain)
 
 
 @pytest.mark.parametrize("huge_share", [0.3, 0.9])

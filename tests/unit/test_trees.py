@@ -15,8 +15,6 @@ from ptanalyze.world.trees import with_frame, with_huge_leaves
 from ptanalyze_policies.shadow import with_small_leaves
 from strategies import PAGE, REGION, Page, build_snapshot, slot_of, snapshots
 
-# Surgery on page tables against its naive twins.
-
 GIB = 1 << 30
 
 

@@ -191,8 +191,6 @@ class DataReads:
 
 # float64[3] of Counters: cycles as in cost.throughput.spent
 Spend: TypeAlias = Callable[[Counters], np.ndarray]
-
-
 # Counts so far, as in Series: classes, dram, tables_moved; the number of steps taken; cycles.
 Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int, np.ndarray]
 

@@ -285,9 +285,8 @@ def allocator(snapshot: Snapshot) -> str:
     return code if glibc else "anonymous"
 
 
-TABLES, DATA, PAGES = "tables", "data", "pages"  # of what limits a run
+TABLES, DATA, PAGES, CALLS = "tables", "data", "pages", "calls"  # of what limits a run
 SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE, FEW = "server", "perhaps", "nothing", "unknown", "single", "few"
-CALLS = "calls"
 PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
@@ -320,7 +319,7 @@ class Answer(NamedTuple):
 class Part(NamedTuple):
     """What is gained without a limit. remote: share of DRAM reads that are remote, None: not known; bytes: of
     memory that it takes; least: whether the gain may be larger than all of its interval; measured: what it
-    was in a trial of this program on this machine."""
+    was in a trial of this program on this machine, found: over pages as found, where that is another one."""
 
     kind: str
     gain: Interval
@@ -328,6 +327,7 @@ class Part(NamedTuple):
     bytes: int = 0
     least: bool = False
     measured: Interval | None = None
+    found: Interval | None = None
 
     @property
     def noticed(self) -> bool:
@@ -337,9 +337,9 @@ class Part(NamedTuple):
     def message(self) -> Message:
         how = "local" if self.remote == 0 else "" if any(map(faster, self.gain)) else "none"
         if self.measured:
-            how = "measured" if self.gain == self.measured else "elsewhere"
+            how = ("tried" if self.found else "measured") if self.gain == self.measured else "elsewhere"
         how = how or ("least" if self.least else "for" if self.bytes > 0 else "gain")
-        return message("part", f"{self.kind}-{how}", gain=self.gain, size=self.bytes, measured=self.measured)
+        return message("part", f"{self.kind}-{how}", **self._asdict())
 
 
 class Verdict(NamedTuple):
@@ -445,10 +445,10 @@ def verdict(
         barred.append(message("unknown", "gone", **gone.numbers))
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
-    answered = bool(answers) and answers[0].result.policy == HUGE
-    limit = limit_of(base, parts, about, answered, {note.code for note in notes})
+    answered, codes = bool(answers) and answers[0].result.policy == HUGE, {note.code for note in notes}
+    limit = limit_of(base, parts, about, answered, codes)
     away = _spread_data(base, within, about) if limit and limit.code == SERVER else None
-    action = away or _action(base, parts, within, about)
+    action = away or _action(base, [p for p in parts if not p.least or UNTOLD not in codes], within, about)
     beyond = [result for result in results[1:] if label_of(result) in over]
     research = _research(base, within, beyond, gained)
     return Verdict(base, answers, parts, limit, notes, action, research, beware)
@@ -493,8 +493,8 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
     """[Part], the largest first; without run times, or where a trace tells nothing of its data, what a trial
     has measured."""
     tried = base.finding(MEASURED) or (huge.finding(MEASURED) if huge else None)
-    gain = tried.numbers["gain"] if tried else None
-    measured = [Part(PAGES, gain, measured=gain)] if gain else []
+    gain, found = (tried.numbers.get(of) if tried else None for of in ("gain", "found"))
+    measured = [Part(PAGES, gain, measured=gain, found=None if found == gain else found)] if gain else []
     if base.local_tables is None or (base.local_data is None and base.cached_tables is None):
         return measured
     parts = [Part(TABLES, base.local_tables, base.remote_tables)] if len(base.classes) > 1 else []

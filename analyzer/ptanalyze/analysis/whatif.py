@@ -74,7 +74,8 @@ def replay_scenario(
         if isinstance(trial, PageTrial):  # of page size; of placements it tells nothing
             if not _here(trial, captured):
                 raise UnfitError(trial.program, str(message("trial", "untraced", **asdict(trial))))
-            tried = noted(MEASURED, line="measured-alone", **asdict(trial) | {"gain": trial.answer})
+            gains = {"gain": trial.answer, "found": trial.gain}
+            tried = noted(MEASURED, line="measured-alone", **asdict(trial) | gains)
             rows[0] = replace(rows[0], findings=(*rows[0].findings, tried))
         return rows
     asked, huge = plans, plans[0]
