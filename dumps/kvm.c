@@ -98,7 +98,7 @@ static void refuse_choice(const struct vm *vm, const struct process *process, in
 	if (!*list)
 		fail(EXIT_WRONG_USE, "PID %d: not a VMM: its files bear KVM's names, but are not KVM's", process->pid);
 	if (wanted >= 0)
-		fail(EXIT_WRONG_USE, "PID %d: --vm %d is no descriptor of a VM; they are: %s", process->pid, wanted, list);
+		fail(EXIT_WRONG_USE, "PID %d: --vm %d is not a descriptor of a VM; they are: %s", process->pid, wanted, list);
 	fail(EXIT_WRONG_USE, "PID %d: holds several VMs; choose one with --vm FD: %s", process->pid, list);
 }
 

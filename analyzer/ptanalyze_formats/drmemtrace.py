@@ -36,7 +36,7 @@ CUTS = (TIMESTAMP, CPU_ID, FILE_TYPE, PAGE_SIZE, *KERNEL_BEGINS, *KERNEL_ENDS)
 REFUSED = {  # bits of the file type
     0x01 | 0x80 | 0x100: "its addresses were filtered while it was recorded: record it without -L0_filter",
     0x04: "it has instructions only: record it without -instr_only_trace",
-    0x08 | 0x10 | 0x20 | 0x20000: "it is no trace of x86-64",
+    0x08 | 0x10 | 0x20 | 0x20000: "not a trace of x86-64",
     0x40000: "it is a trace of a whole system, not of a process",
 }
 DAMAGED = (

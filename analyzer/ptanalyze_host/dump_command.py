@@ -14,7 +14,7 @@ from .dump import dump_capture, dump_tree
 def address(text: str) -> int:
     """A hexadecimal number below 2**64, with or without 0x."""
     if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
-        raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000")
+        raise click.BadParameter(f"{text!r} is not an address; write it as 0x7f00deadb000")
     return int(text, 16)
 
 

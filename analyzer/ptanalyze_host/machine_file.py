@@ -221,7 +221,7 @@ def shown_nodes(system: Path) -> dict[int, tuple[tuple[int, ...], tuple[int, ...
 
 
 def copied(like: pt.Machine) -> str:
-    return f"as of {like.name}, the nearest machine known: no kernel shows this"
+    return f"from {like.name}, the nearest machine known: no kernel shows this"
 
 
 def cpu_facts(cpuinfo: str) -> dict[str, str]:

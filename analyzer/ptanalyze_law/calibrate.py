@@ -700,7 +700,7 @@ def _part(
 def _assumed(common: assumed.FittedPrior, crowd: float, share: pt.Interval, part: pt.Interval) -> list[str]:
     on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
-        "e from walk cycles per cycle, as of page walkers that are busy independently of each other",
+        "e from walk cycles per cycle, as if page walkers were busy independently of each other",
         f"f = {share.middle:.2f} ({share.low:.2f} to {share.high:.2f}) of walk cycles wait for DRAM: {on}",
         *_halves(part),
     ]

@@ -183,7 +183,7 @@ def _walks(of: pt.formats.PathLike | float, native: bool) -> tuple[str, float]:
     stat = read_perf_stat(cast("pt.formats.PathLike", of))
     walk = walk_run(stat, native).walk
     if why := partial(stat):
-        raise pt.UsageError(f"{of}: {why}: a part of the walk cycles is no measure of another run's")
+        raise pt.UsageError(f"{of}: {why}: a part of the walk cycles does not measure another run's")
     if walk is None:
         raise pt.UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
     return Path(cast("str", of)).stem, walk

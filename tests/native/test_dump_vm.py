@@ -233,7 +233,7 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
     ("arguments", "why"),
     [
         (["--cr3", "0x1000"], "--cr3 goes with --guest-tables"),
-        (["--guest-tables", "--cr3", "x"], "'x' is no address"),
+        (["--guest-tables", "--cr3", "x"], "'x' is not an address"),
     ],
 )
 def test_options_that_go_together_are_asked_for_together(arguments, why):
@@ -264,7 +264,7 @@ def test_one_of_several_vms_is_chosen_by_its_descriptor(vmm, tmp_path):
         listed = done.stderr.rpartition(": ")[2].strip().split(", ")
         assert len(listed) == 2 and words["vm"] in listed
         done = dumping.ptdump_vm(process.pid, tmp_path / "d", "--vm", 0)
-        assert_refused(done, tmp_path / "d", 2, "--vm 0 is no descriptor of a VM; they are: ")
+        assert_refused(done, tmp_path / "d", 2, "--vm 0 is not a descriptor of a VM; they are: ")
         for descriptor in listed:
             assert dumping.ptdump_vm(process.pid, tmp_path / descriptor, "--vm", descriptor).returncode == 0
         one, other = (read_vm(tmp_path / descriptor) for descriptor in listed)

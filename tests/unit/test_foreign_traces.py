@@ -128,7 +128,7 @@ def test_a_core_that_changes_its_thread_is_followed(tmp_path):
     [
         ([(MARKER, TIME, 1), load_from(1)], "record 0: type = 28: no drmemtrace trace"),
         (begin(7, version=8), r"record 0: version = 8: versions 2 to 7 can be read"),
-        (begin(7, kind=0x20), r"record 1: file type = 0x20: it is no trace of x86-64"),
+        (begin(7, kind=0x20), r"record 1: file type = 0x20: not a trace of x86-64"),
         (begin(7, kind=X86_64 | 0x100), r"record 1: file type = 0x140: its addresses were filtered"),
         ([*begin(7), (MARKER, PAGE_SIZE, 65536)], r"record 4: page size = 65536: only pages of 4096"),
         ([*begin(7), (51, 0, 0)], r"record 4: type = 51: unknown kind of record"),

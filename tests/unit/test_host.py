@@ -589,7 +589,7 @@ def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path)
     machine = host_machine("mine", measured, system, tmp_path / "proc/cpuinfo")
     assert machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
     assert machine.sources["latency_idle"] == "a chase"
-    assert "as of epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
+    assert "from epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
     write_machine(tmp_path / "mine.toml", machine)
     assert load_machine(str(tmp_path / "mine.toml")) == machine
 

@@ -243,10 +243,10 @@ def test_a_cpu_belongs_to_one_node_and_no_node_has_more_than_it_has(threads, cou
     [
         ({"how": "0,1"}, "2 nodes for 5 threads"),
         ({"how": "0,1,2,0,1"}, r"node 2: machine small has nodes 0\.\.1"),
-        ({"how": "0,1,x,0,1"}, "'x' is no node"),
-        ({"how": "everywhere"}, "'everywhere' is no node; give"),
+        ({"how": "0,1,x,0,1"}, "'x' is not a node"),
+        ({"how": "everywhere"}, "'everywhere' is not a node; give"),
         ({"how": "recorded"}, "knows no topology"),
-        ({"how": ""}, "is no node"),
+        ({"how": ""}, "is not a node"),
         ({"moves": "0:2@30%"}, r"node 2: machine small has nodes 0\.\.1"),
         ({"moves": "0:1"}, "write FROM:TO@SHARE%"),
         ({"moves": "0:1@30%,"}, "write FROM:TO@SHARE%"),

@@ -119,7 +119,7 @@ def test_a_value_out_of_range_names_the_range(name, key, value, allowed):
 @pytest.mark.twin
 @pytest.mark.parametrize("nodes", ["2", "0,x", "-1", "0,,1"])
 def test_mitosis_refuses_nodes_that_the_machine_does_not_have(nodes):
-    with pytest.raises(UsageError, match="is no node"):
+    with pytest.raises(UsageError, match="is not a node"):
         run(touching_all(2, pages=1), "mitosis", {"nodes": nodes})
 
 

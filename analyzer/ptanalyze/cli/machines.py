@@ -86,7 +86,7 @@ def single(name: str, output: Output) -> None:
     machine = load_machine(name)
 
     def table() -> DataFrame:
-        raise click.UsageError(f"machine {name} is no table: --json, or the file as it is printed")
+        raise click.UsageError(f"machine {name} is not a table: --json, or the file as it is printed")
 
     def view() -> list[Section]:
         return [Section(lines=read_given(model_file("machines", name)).decode().splitlines())]

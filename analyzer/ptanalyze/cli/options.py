@@ -133,7 +133,7 @@ UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 def size(text: str) -> int:
     """Bytes."""
     if (parsed := parse_size(text)) is None:
-        raise click.BadParameter(f"{text!r} is no size; write it like 64M, 4G or 1.5T")
+        raise click.BadParameter(f"{text!r} is not a size; write it like 64M, 4G or 1.5T")
     return int(parsed)
 
 
@@ -141,7 +141,7 @@ def duration(text: str) -> float:
     """Seconds, more than 0."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", text)
     if not parts:
-        raise click.BadParameter(f"{text!r} is no duration; write it like 500ms, 30s or 30, 5m or 1h")
+        raise click.BadParameter(f"{text!r} is not a duration; write it like 500ms, 30s or 30, 5m or 1h")
     seconds: float = float(parts[1]) * UNITS[parts[2]]
     if not 0 < seconds <= MOST_SECONDS:
         raise click.BadParameter(f"{text!r}: give more than 0, and at most {MOST_SECONDS // 86_400:,} days")

@@ -26,7 +26,7 @@ def parse(
     try:
         return (capture[0] if capture else None), int(text, 16)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000") from None
+        raise click.BadParameter(f"{text!r} is not an address; write it as 0x7f00deadb000") from None
 
 
 @click.command("walk")

@@ -375,7 +375,7 @@ def struct_of(plain: dict[str, Any], kind: type[Struct]) -> Struct:
 
 
 def _not_a(form: str, text: bytes, error: Exception) -> Undecodable:
-    odd = {RecursionError: "nested too deeply", UnicodeDecodeError: "its bytes are no text"}
+    odd = {RecursionError: "nested too deeply", UnicodeDecodeError: "its bytes are not text"}
     return Undecodable("contents", _first_line(text), f"not a {form} file: {odd.get(type(error), error)}")
 
 

@@ -64,7 +64,7 @@ def _per_second(s: Series, end: int, walks: bool = False) -> np.ndarray:
 WINDOW_COLUMNS = (
     Column("time_ns", "end of the window", lambda s: s.time_ns, "windows", "ms", form="ms"),
     Column("walks", "page walks", lambda s: s.walks, "windows", "walks", unit="walks"),
-    Column("leaf_LL_share", "as of `whatif`", partial(_leaf, kind=LL),
+    Column("leaf_LL_share", "as in `whatif`", partial(_leaf, kind=LL),
            "windows", "LL", "local", form="share"),
     Column("leaf_LR_share", "", partial(_leaf, kind=LR), "windows", "LR", "", form="share"),
     Column("leaf_RL_share", "", partial(_leaf, kind=RL), "windows", "RL", "remote", form="share"),

@@ -299,7 +299,7 @@ def must_be_sound(path: Path, records: np.ndarray) -> None:
         raise CaptureError(path, "base", hex(int(base[wrong][0])), "no table begins there")
     said = records["word"][ends]
     if not ((said[:, LENGTH] > 0) & (said[:, ASKED] > 0) & (said[:, : READ + 1] < 1 << 60).all(axis=1)).all():
-        raise CaptureError(path, "sample", "of no length", "samples last 1 ns or longer")
+        raise CaptureError(path, "sample", "empty", "samples last 1 ns or longer")
 
 
 def copy_samples(source: Path, target: Path) -> None:

@@ -154,7 +154,7 @@ def must_be_new(out: str | PathLike[str]) -> None:
     if os.path.lexists(out):  # also a link to nothing: rename does not replace it
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
-        raise UsageError(f"{out}: {out.parent} is no directory; create it first")
+        raise UsageError(f"{out}: {out.parent} is not a directory; create it first")
     if not may_write(out.parent):
         raise UsageError(f"{out}: nothing can be written in {out.parent.resolve()}; name another with -o")
 
@@ -200,7 +200,7 @@ def read_manifest(directory: str | PathLike[str]) -> Manifest:
         text = safe_files.read_inside(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
+            f"{directory}: no {MANIFEST} in it, so this is not a finished capture; "
             "make one with `ptanalyze record` or `ptanalyze dump`"
         ) from None
     except PermissionError:

@@ -273,7 +273,7 @@ class TraceDecoder:
 
         if room > 1 << trace_codec.ID_BITS:
             raise CaptureError(
-                self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) can be told apart"
+                self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) are possible"
             )
         regions, known = np.empty(room, np.int64), self.known
         table = np.full(2 * room + 1, trace_codec.EMPTY, np.int64)

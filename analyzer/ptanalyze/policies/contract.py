@@ -389,7 +389,7 @@ def node_numbers(parts: Iterable[str], machine: Machine, setting: str, hint: str
     names = [part.strip() for part in parts]
     for name in names:
         if not is_whole(name) or int(name) >= machine.nodes:
-            raise UsageError(f"{setting}: {name!r} is no node, {nodes_of(machine)}{hint}")
+            raise UsageError(f"{setting}: {name!r} is not a node, {nodes_of(machine)}{hint}")
     return [int(name) for name in names]
 
 

@@ -200,7 +200,7 @@ def growth(snapshot: Snapshot, asked: StandsFor) -> Growth:
     total = int(mapped.sum())
     if not snapshot.native or not len(snapshot.vmas):
         if asked.fixed not in ("", ALL_GROWS):
-            why = "VMAs of a guest are not told apart" if len(snapshot.vmas) else "the capture has no VMAs"
+            why = "VMAs of a guest are not distinguished" if len(snapshot.vmas) else "the capture has no VMAs"
             raise UsageError(f"--fixed {asked.fixed}: {why}; leave it out")
         factor = asked.factor(total * scale)
         return Growth(factor, factor, findings=(noted("all-memory-grows"),))

@@ -167,7 +167,7 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
     given = []
     for text in map(str.strip, how.split(",")):
         if not is_whole(text):
-            raise UsageError(f"--threads-to-nodes {how}: {text!r} is no node; give {HOW}")
+            raise UsageError(f"--threads-to-nodes {how}: {text!r} is not a node; give {HOW}")
         given.append(_with_cpus(f"--threads-to-nodes {how}", int(text), machine))
     if len(given) == threads:
         return np.array(given), how
