@@ -66,9 +66,7 @@ class Trial:
             return {}
         events = set.intersection(*(set(one.counts) for one in mine))
         longer = self.slowdown if far else 1.0
-        return {
-            event: longer * statistics.fmean(one.counts[event] for one in mine) for event in sorted(events)
-        }
+        return {of: longer * statistics.fmean(one.counts[of] for one in mine) for of in sorted(events)}
 
     def share(self, far: bool) -> float:
         """Share of leaf entries in far tables, in windows that were meant to have them there, or not."""
@@ -79,10 +77,7 @@ def two_nodes(near: int, far: int) -> None:
     """UsageError where this machine cannot have tables far from its threads."""
     nodes = {number: node for number, node in sysfs.nodes_of(NODES).items() if node.memory}
     if len(nodes) < 2:
-        raise pt.UsageError(
-            "trial: this machine has one node with memory, so tables cannot be far from threads; "
-            "it needs two; --pages compares page sizes on one"
-        )
+        raise pt.UsageError("trial: one node has memory, so no table is far; --pages compares page sizes")
     if near == far or near not in nodes or far not in nodes or not nodes[near].cpus:
         raise pt.UsageError(
             f"trial: --near {near} --far {far}: give two of the nodes {', '.join(map(str, sorted(nodes)))}, "

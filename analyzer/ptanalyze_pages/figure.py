@@ -17,6 +17,9 @@ from .blocks import kernel
 from .far_tables import count_of
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
+# poll to futex_waitv: a server whose clients come one by one waits for each, for the same work
+WAITS = (7, 23, 24, 34, 35, 128, 202, 219, 230, 232, 270, 271, 281, 441, 449)
+NO_WAIT = " && ".join(f"id != {call}" for call in WAITS).encode()
 IDLE = 0.01  # of a CPU: timers of an idle redis take 0.3 %, and 10 ms per second is what filling caches takes
 LOOKS, LOOK, MOST = 20, 0.005, 200  # times that a figure is read, seconds apart; if it is coarse
 FELL = 0.25  # of the median effort: huge pages halve that of a steady load; one that ended leaves less
@@ -83,8 +86,8 @@ def system_call_event() -> int:
         os.close(mount)
 
 
-def counter(stack: ExitStack, pid: int, kind: int, event: int) -> Callable[[], float]:
-    """Count of a perf event (type, config) in all threads of a process and those that they start; OSError."""
+def counter(stack: ExitStack, pid: int, kind: int, event: int, only: bytes = b"") -> Callable[[], float]:
+    """Count of a perf event (type, config, filter) in all threads of a process and new ones; OSError."""
     inherited = 1 << 1 | 1 << 35  # inherit, inherit_thread
     attribute = struct.pack("IIQQQQQ", kind, 112, event, 0, 0, 0, inherited).ljust(112, b"\0")
     files = []
@@ -93,6 +96,8 @@ def counter(stack: ExitStack, pid: int, kind: int, event: int) -> Callable[[], f
         if file >= 0:
             stack.callback(os.close, file)
             files.append(file)
+            if only and kernel.ioctl(file, 0x40082406, only):
+                raise OSError(ctypes.get_errno(), "PERF_EVENT_IOC_SET_FILTER")
         elif ctypes.get_errno() != errno.ESRCH:
             raise OSError(ctypes.get_errno(), "perf_event_open")
     return lambda: float(sum(int.from_bytes(os.read(file, 8), "little") for file in files))
@@ -103,7 +108,7 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
     if figure:
         return Meter(f"--figure-of {figure}", lambda: (count_of(figure), pt.live.cpu_seconds(pid)))
     with suppress(OSError, pt.UsageError):
-        calls = counter(stack, pid, 2, system_call_event())
+        calls = counter(stack, pid, 2, system_call_event(), NO_WAIT)
         unit = "system calls per CPU second"
         meter = Meter(unit, lambda: (calls(), pt.live.cpu_seconds(pid)), unit)
         if (meter.rate(0.5) or 0) >= pt.live.FEW_CALLS:

@@ -605,12 +605,14 @@ def test_two_signals_undo_as_one(program):
         assert not huge_areas(one.pid) and before == [signal.getsignal(number) for number in ENDS]
 
 
-def test_system_calls_of_all_threads_are_counted(areas):
+def test_system_calls_of_all_threads_are_counted_and_no_waits(areas):
     with ExitStack() as stack:
-        calls = figure.counter(stack, areas.pid, 2, figure.system_call_event())
-        before = calls()
+        what = 2, figure.system_call_event(), figure.NO_WAIT
+        calls, own = (figure.counter(stack, pid, *what) for pid in (areas.pid, os.getpid()))
+        before, mine = calls(), own()
         areas.added()
-        assert 1000 <= calls() - before <= 1010
+        assert not any(map(time.sleep, [0] * 1000))  # which are waits
+        assert 1000 <= calls() - before <= 1010 and own() - mine < 1000
 
 
 def test_command_is_run_to_its_end_in_turns(program, monkeypatch, capsys):

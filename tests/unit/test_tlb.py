@@ -27,8 +27,6 @@ from strategies import build_snapshot, build_trace, place, small_machine, small_
 
 pytestmark = pytest.mark.twin
 
-# The filter around the kernels: threads, batches, the stream in a file.
-
 
 def filter_trace(*where, **how):
     return TlbFilter(*where, **how).first()
