@@ -71,10 +71,20 @@ static void wait_seconds(double seconds)
 		nanosleep(&pause, NULL);
 }
 
+static void cannot_write(void)
+{
+	int error = errno;
+	char name[4096];
+	ssize_t bytes = readlink("/proc/self/fd/1", name, sizeof(name) - 1);
+
+	name[bytes < 0 ? 0 : bytes] = 0;
+	fail(EXIT_WRONG_USE, "%s: cannot write: %s", name, strerror(error));
+}
+
 static void write_all(const void *data, size_t bytes)
 {
 	if (fwrite(data, bytes, 1, stdout) != 1)
-		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
+		cannot_write();
 }
 
 static void write_header(void)
@@ -555,7 +565,7 @@ static double play(struct reader *reader, struct reading *reading, struct round 
 		write_chosen(round, clearing, round->count, keep_same(round, &reading->tables));
 	write_last(round, clearing, &reading->tables, read);
 	if (fflush(stdout))
-		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
+		cannot_write();
 	for (unsigned k = 0; k < round->lengths; k++)
 		took += round->reading[k];
 	round->number++;

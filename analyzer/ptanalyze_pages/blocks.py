@@ -34,7 +34,7 @@ FLAGS = {"lo": "locked", "mg": "MADV_MERGEABLE", "ht": "hugetlbfs"}
 FLAGS["nh"] = "MADV_NOHUGEPAGE or MAP_STACK"  # the latter from Linux 6.7 on: commit c4608d1bf7c6
 FLAGS |= dict.fromkeys(("um", "uw", "ui"), "userfaultfd") | dict.fromkeys(("io", "pf"), "of a device")
 SHARED = "shared memory: shmem_enabled, or the program (PostgreSQL: huge_pages = on)"
-DOUBTS = ("swapped in part", "of a file", "shared with another process")
+DOUBTS = ("swapped in part", "of a file", "shared with another process, until that ends")
 RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
 ANEW = "in other frames than those made huge: allocated since, or migrated"
 SHORT = "64 MiB would not stay free, of the machine's memory or its control group's"

@@ -225,7 +225,11 @@ def test_wrong_use_is_refused(words):
     assert ran.returncode == 2 and ran.stderr.startswith("Usage:") and not ran.stdout
 
 
-# Accessed bits of live processes and their children, sampled at the same time.
+def test_a_full_disk_is_named(loop):
+    command = f"{DUMPS}/build/ptheat {loop[0]} 1 10 > /dev/full"
+    ran = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 2 and "/dev/full: cannot write: No space left" in ran.stderr
+
 
 # A parent that waits, a child that uses its memory all the time, and one that waits until it is told to end.
 FAMILY = """

@@ -30,7 +30,7 @@ from ptanalyze.core.process import ASKED as ENDS
 from ptanalyze_host.dump import descendants
 from ptanalyze_pages import blocks, figure, trial_command
 from ptanalyze_pages import trial as engine
-from ptanalyze_pages.blocks import HUGE, Blocks, doubts, undone, write_found
+from ptanalyze_pages.blocks import DOUBTS, HUGE, Blocks, doubts, undone, write_found
 from ptanalyze_pages.far_tables import begun
 from ptanalyze_pages.trial import Measured, over, paired
 from ptanalyze_pages.trial_command import lines_of
@@ -109,7 +109,7 @@ def test_filled_private_blocks_alone_are_changed(areas):
         assert areas.inside("full", pages.address) == BLOCKS == len(pages.address)
         assert not pages.was_huge.any() and not pages.holes.any()
         assert pages.left["locked"] == pages.left["MADV_NOHUGEPAGE or MAP_STACK"] == BLOCKS
-        assert pages.left["shared with another process"] == BLOCKS
+        assert pages.left[DOUBTS[2]] == BLOCKS
         assert pages.left["filled to less than 90 %"] == BLOCKS
         assert pages.collapse(pages.all()) == BLOCKS and not pages.refused
         assert huge_areas(areas.pid) == {areas.at["full"]: AREA} and pages.shares()[0] == AREA
@@ -412,7 +412,7 @@ def test_memory_shared_after_a_fork_is_left_alone(program):
         pages.collapse(np.array([0]))
         one.added("f")
         assert pages.collapse(pages.all()) == 0
-        assert pages.refused == {"shared with another process": BLOCKS} and huge_areas(one.pid)
+        assert pages.refused == {DOUBTS[2]: BLOCKS} and huge_areas(one.pid)
         with ExitStack() as stack, pytest.raises(UsageError, match="shared with another process"):
             Blocks(stack, one.pid)
         assert pages.restore().sum() == 1  # it stays huge

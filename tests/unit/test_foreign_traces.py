@@ -24,8 +24,6 @@ from ptanalyze_formats.drmemtrace import RECORD, import_drmemtrace
 from ptanalyze_formats.importing import import_capture, recognise
 from ptanalyze_formats.text_traces import import_lackey
 
-# Importing DynamoRIO's offline traces.
-
 READ, WRITE, PREFETCH, INSTR, THREAD, EXIT, PID, HEADER, FOOTER, MARKER = 0, 1, 4, 10, 22, 23, 24, 25, 26, 28
 TIME, CPU, FILE_TYPE, PAGE_SIZE, KERNEL_BEGINS, KERNEL_ENDS = 2, 3, 9, 18, 27, 28
 X86_64 = 0x40

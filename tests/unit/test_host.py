@@ -32,8 +32,6 @@ from ptanalyze_host.node_latency import NodeLatency
 from ptanalyze_host.survey_command import LEAST, prometheus_text, view
 from strategies import build_snapshot, build_trace, small_machine
 
-# What a survey makes of counts and of /proc.
-
 NODES = st.dictionaries(st.integers(0, 3), st.integers(1, 1000), min_size=1, max_size=4)
 
 
