@@ -133,7 +133,7 @@ def keeps_page_size(pid: int, own: float = 0.0) -> str:
 
 FEW_CALLS = 500  # per CPU second: fewer system calls say nothing about the work done
 EVENTS = Path("/sys/bus/event_source/devices")  # "cpu", or one for each kind of CPU, where instructions count
-LOOK, TITLE = 0.1, 40  # seconds; characters
+LOOK = 0.1  # seconds
 
 
 def page_trial(pid: int | None, name: str = "PID", command: str | None = None) -> str:
@@ -241,11 +241,10 @@ def not_running(name: str) -> str:
 
 
 def used(pid: int) -> str:
-    """ "redis-server *:7001, 1.2 CPU s", by which people tell processes apart."""
+    """ "redis-server, 1.2 CPU s", by which people tell processes apart."""
     with suppress(OSError):
         ticks = cpu_ticks(stat_fields(Path("/proc") / str(pid)))
-        named = " ".join(command_line(pid))[:TITLE] or comm(pid)
-        return f"{named}, {ticks / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
+        return f"{comm(pid)}, {ticks / os.sysconf('SC_CLK_TCK'):.1f} CPU s"
     return "ended"
 
 
