@@ -257,7 +257,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     of_pairs = (LEAST_PAIRS + 3) * takes * bool(blocks.pause)
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)
-    first = 2 * (each + how.window + takes)
+    first = 2 * (each + how.window + min(takes, limit / 3))
     whole = max(limit, first + last)
     done.span = began, began + whole
     meanwhile = pt.columns.message("trial", "meanwhile")

@@ -339,7 +339,7 @@ def test_of_heat_only_finished_samples_are_copied(tmp_path):
 def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
     file = write_bits(tmp_path / "heat.bits", [(1, {(REGION, 1)})])
     os.truncate(file, 1 << 40)
-    with pytest.raises(CaptureError, match="empty"):
+    with pytest.raises(CaptureError, match="sample = empty: samples last"):
         read_heat(file)
 
 

@@ -18,8 +18,6 @@ from ptanalyze_host.node_latency import NodeLatency, added_by_walks, asymmetric,
 from ptanalyze_host.sysfs import parse_cpus
 from ptanalyze_papers.vmitosis import GAP, latency_groups
 
-# Published latencies of cache-line transfers, and the groups they give.
-
 FILE_4 = bundled("models") / "reference/vmitosis-table-4.json"  # vMitosis, Table 4: the upper triangle
 HALF_4 = np.array(json.loads(FILE_4.read_bytes())["ns"], float)
 TABLE_4 = np.fmin(HALF_4, HALF_4.T)
