@@ -397,8 +397,9 @@ def answers(row):
     less = PROGRAMS[name].less
     if not path_of(name).exists():
         return found
-    added = pt.Interval(*(float(row[f"added_{side}"]) for side in ("low", "middle", "high")))
-    own = machine_file.as_timed(own_machine(), float(row["local"]), added, float(row["cached"]))
+    added = tuple(float(row[f"added_{side}"]) for side in ("low", "middle", "high"))
+    then = machine_file.Kept("", float(row["local"]), float(row["cached"]), [added])
+    own = machine_file.as_timed(own_machine(), then)
     for label in MACHINES:
         stands = {"stands_for": less} if less > 1 else {}
         try:
