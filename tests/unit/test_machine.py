@@ -42,7 +42,8 @@ def test_the_bundled_machines_are_the_papers_and_those_of_clouds():
 def test_every_bundled_machine_loads_with_its_costs_and_names_its_sources(name):
     machine = load_machine(name)
     assert machine.name == name
-    assert load_costs(machine).name == machine.costs
+    assert (costs := load_costs(machine)).name == machine.costs
+    assert machine.walkers < 6 or costs.exposed.low == pytest.approx(1 / 6, abs=0.005)  # ADR 47: walks overlap
     for field in SOURCED:
         assert len(machine.sources[field]) > 10
     loaded = machine.latency_cycles(contended=True) - machine.latency_cycles()
