@@ -318,8 +318,7 @@ def hostile_copy(source, target):
     snapshot["facts"] |= words | {"comm": EVIL, EVIL: EVIL, "unknown": [EVIL]}
     snapshot["facts"].get("completeness", {}).update(explained=False, explanation=EVIL)
     (target / "snapshot.json").write_text(json.dumps(snapshot))
-    kind = read_manifest(target).kind
-    seal(target, kind, {"command": EVIL, EVIL: EVIL, "trace": EVIL, "list": [EVIL]})
+    seal(target, read_manifest(target).kind, {"command": EVIL, EVIL: EVIL, "trace": EVIL, "list": [EVIL]})
     return target
 
 

@@ -201,8 +201,7 @@ def leave_out(path: Path, areas: Sequence[tuple[int, int]]) -> int:
     if not areas:
         return 0
     header, form = pt.formats.heat.HEADER_DTYPE.itemsize, pt.formats.heat.RECORD_DTYPE
-    whole = (path.stat().st_size - header) // form.itemsize
-    records = np.memmap(path, form, "r+", header, whole)
+    records = np.memmap(path, form, "r+", header, (path.stat().st_size - header) // form.itemsize)
     cleared = 0
     for k in np.flatnonzero(records["level"] > 1).tolist():
         page = np.uint64(1) << (np.uint64(3) + np.uint64(9) * records["level"][k])

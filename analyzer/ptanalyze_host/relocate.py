@@ -174,8 +174,7 @@ def spare_bytes(group: Path) -> int | None:
 
 def spare(pid: int) -> int:
     """Bytes that may be allocated, by the machine's free memory and the limits of its control groups."""
-    text = Path("/proc/meminfo").read_text()
-    least = 1024 * int(re.findall(r"MemAvailable: +(\d+)", text)[0])
+    least = 1024 * int(re.findall(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[0])
     for group in memory_groups(pid):
         with suppress(OSError, ValueError, KeyError):
             left = spare_bytes(group)

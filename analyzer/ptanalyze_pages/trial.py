@@ -263,7 +263,11 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     meanwhile = pt.columns.message("trial", "meanwhile")
     memory = pt.errors.size_in_words(HUGE * len(blocks.address))
     how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
-    how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s")
+    pair, end = 2 * how.window + min(takes, limit / 3), whole - last - how.window  # half a pair before
+    pairs = 1 + int(max((end - first) / pair + 1, 0))
+    enough = 1.5 * ((LEAST_PAIRS - 2) * pair + last + 3 * how.window + 2 * takes)  # each is a sixth of it
+    few = f" of {LEAST_PAIRS} that a proposal needs: give --time {enough:.0f}s" * (pairs < LEAST_PAIRS)
+    how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s, about {pairs}{few}")
     several(blocks, meter, done, "found", how, each)
     must_grow(done, how.seconds, 1)
     how.say(f"making {pt.errors.plural(len(blocks.address), 'block')} huge, and small again")
@@ -272,7 +276,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how, each)
     done.ended = f"measured for {whole:.3g} s (--time)"
-    end, idle = whole - last - how.window, 0  # half a pair before
+    idle = 0
     while time.monotonic() - began < (end if rates["huge"] else 2 * whole):
         refused, still = blocks.refused.copy(), done.still
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + limit / 3))

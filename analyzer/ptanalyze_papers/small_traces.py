@@ -215,11 +215,9 @@ def noise() -> pd.DataFrame:
             apart = (max(pair) / min(pair) - 1 for pair in combinations(repeats["seconds"].dropna(), 2))
             found.setdefault((series, data), []).extend(apart)
     rows = [
-        {
-            "series": series, "data": DATA[data], "pairs": len(apart), "most": np.quantile(apart, 0.9),
-        }
+        {"series": series, "data": DATA[data], "pairs": len(apart), "most": np.quantile(apart, 0.9)}
         for (series, data), apart in sorted(found.items())
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 

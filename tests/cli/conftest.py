@@ -26,8 +26,7 @@ def pt(capfd, monkeypatch):
 
     def call(*arguments):
         capfd.readouterr()
-        code = run([str(argument) for argument in arguments])
-        return Ran(code, *capfd.readouterr())
+        return Ran(run([str(argument) for argument in arguments]), *capfd.readouterr())
 
     return call
 

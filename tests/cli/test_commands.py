@@ -67,8 +67,7 @@ def test_without_a_capture_this_directory_comes_first(pt, sample, tmp_path, monk
     monkeypatch.chdir(sample.parent)
     newest = json.loads(pt("info", "--json").out)["result"]["capture"]
     monkeypatch.chdir(sample)
-    here = json.loads(pt("info", "--json").out)["result"]["capture"]
-    assert here == {**newest, "directory": "."}
+    assert json.loads(pt("info", "--json").out)["result"]["capture"] == {**newest, "directory": "."}
     assert pt("check", "--quick").code == 0 and "SAMPLE" not in pt("classify").out
 
 
@@ -340,8 +339,7 @@ def test_the_command_to_repeat_is_what_was_given_and_makes_the_same_page(pt, sma
     path = tmp_path / "a b.html"
     assert pt("report", small, "-o", path, *given).code == 0
     text = path.read_text("utf-8")
-    command = repeated(ReportPage(text))
-    name, sub, *arguments = shlex.split(command)
+    name, sub, *arguments = shlex.split(repeated(ReportPage(text)))
     assert (name, sub) == ("ptanalyze", "report")
     assert set(arguments) == {str(small), str(path), "-o", *given}
     path.unlink()

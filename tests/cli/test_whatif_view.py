@@ -83,8 +83,7 @@ def test_equal_gains_rank_by_memory_then_one_time_cost(results):
     dear = told(base, "mitosis", (1.06, 1.2249, 1.42), 16_000)
     small = told(base, "hydra", (1.06, 1.2151, 1.42), 4, 9e9)
     quick = told(base, "wasp", (1.06, 1.2211, 1.42), 4, 8e9)
-    free = told(base, "interleave", (1.0, 1.0004, 1.0004), -100)
-    every = [base, dear, small, free, quick]
+    every = [base, dear, small, told(base, "interleave", (1.0, 1.0004, 1.0004), -100), quick]
     ranked = [one.result.policy for one in rank(every, horizon=1e12)]
     assert ranked == ["wasp", "hydra", "mitosis", base.policy, "interleave"]
     assert [one.policy for one in best_first(every)] == ["wasp", "hydra", "mitosis", "interleave"]

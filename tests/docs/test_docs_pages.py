@@ -139,8 +139,7 @@ def test_every_file_of_the_bundled_captures_is_on_the_page():
 
 def test_every_command_answers_a_question():
     page = (DOCS / "which-command.md").read_text("utf-8")
-    named = set(re.findall(r"`(?:sudo .venv/bin/)?ptanalyze (\w+)", page))
-    assert named == set(entries())
+    assert {*re.findall(r"`(?:sudo .venv/bin/)?ptanalyze (\w+)", page)} == set(entries())
 
 
 def test_worked_examples_are_what_validate_says():

@@ -539,6 +539,13 @@ def test_a_trial_takes_as_long_as_it_says_or_ends_while_a_server_saves(areas, mo
     promised = int(re.search(turns, said[0])[1])
     assert promised == max(limit, 8) + 6 * (takes > 0)
     assert done.gain and (forks or abs(sum(now) + 3 * 1.2 - promised) < 2.4)
+    pairs, enough = (re.search(words, said[1]) for words in (r", about (\d+)", r"of 6 .* --time (\d+)s"))
+    assert forks or takes or abs(int(pairs[1]) - len(done.rates["huge"])) <= 1
+    assert bool(enough) == (int(pairs[1]) < 6)
+    if enough and not takes:
+        with pages_of(areas.pid) as pages:
+            engine.windows(pages, meter, again := Measured(""), how._replace(limit=float(enough[1])))
+        assert 6 <= len(again.rates["huge"]) <= 8
     if forks:
         assert (done.made, len(done.rates["huge"])) == ([4] * 4 + [0] * engine.STILL, 3)
         assert "shared with another process" in done.ended
