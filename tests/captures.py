@@ -161,8 +161,7 @@ def write_trace(path, trace, strip=False):
 
 def write_event(writer, event):
     arguments = (event[name] for name in ("kind", "a", "b", "c", "d"))
-    named = {name: event[name] for name in ("result", "thread", "cpu", "time")}
-    writer.event(*arguments, **named)
+    writer.event(*arguments, **{name: event[name] for name in ("result", "thread", "cpu", "time")})
 
 
 # Traces written again without what can be left out, and their walks.

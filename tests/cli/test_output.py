@@ -94,8 +94,7 @@ def test_whatever_prints_a_table_takes_all_forms_of_output_and_nothing_else_does
 
 
 def rows_of(page):
-    lines = (DOCS / page).read_text().splitlines()
-    return [line.split("|")[1:4] for line in lines if line.startswith("| `")]
+    return [row.split("|")[1:4] for row in (DOCS / page).read_text().splitlines() if row.startswith("| `")]
 
 
 def test_the_manual_has_a_row_for_every_command_with_json():

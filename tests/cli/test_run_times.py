@@ -171,8 +171,7 @@ def table():
 @pytest.mark.parametrize("name", ["vmitosis", "mitosis"])
 def test_no_published_figure_is_left_out(table, name):
     paper = published(name)
-    said = {row["name"] for row in table[paper.paper]["rows"]}
-    assert {one.name for one in paper.figure} <= said
+    assert {one.name for one in paper.figure} <= {row["name"] for row in table[paper.paper]["rows"]}
 
 
 def test_the_summary_counts_what_the_rows_say_and_judges_evidence_alone(table):

@@ -478,7 +478,8 @@ def test_remote_data_of_a_measured_run_are_within_its_cycles_outside_walks():
     how = {"timed": (10.0, False), "data": remote_data(1000), "beyond": (1.0, 0.1)}
 
     def data(e, cycles, further, executed=100_000):
-        outside = executed * max(cycles - e * 400_000 / executed, COSTS.cycles_per_instruction.low)
+        e = min(e, (cycles - 0.5) * executed / 400_000)  # instructions take half a cycle at least
+        outside = executed * cycles - e * 400_000
         return (outside + e * 400_000) / (outside + e * 400_000 - min(further, 0.5 * outside))
 
     [found] = prices(reads(0, 1000), **how)
@@ -488,9 +489,11 @@ def test_remote_data_of_a_measured_run_are_within_its_cycles_outside_walks():
     assert short.local_data.middle == pytest.approx(data(0.7, 10, 200_000, 20_000))
 
 
-def test_walks_beyond_the_timed_run_leave_the_least_that_instructions_take():
+def test_walks_of_a_timed_run_are_within_it_beside_the_least_that_instructions_take():
     [found] = prices(reads(0, 1000), timed=(1.0, False))
-    assert found.run_cycles == pytest.approx(100_000 * COSTS.cycles_per_instruction.low + 0.7 * 400_000)
+    assert found.run_cycles == pytest.approx(100_000) and found.walk_share.middle == pytest.approx(0.5)
+    how = {"executed": 10_000, "timed": (41.0, False), "beyond": (1.0, 1.0)}  # half a walker a thread
+    assert prices(reads(0, 1000), reads(0, 0), **how)[1].speedup.high == pytest.approx(1.03 * 800 / (5 + 20))
 
 
 COUNT = st.integers(0, 10**6)

@@ -43,7 +43,7 @@ def test_every_bundled_machine_loads_with_its_costs_and_names_its_sources(name):
     machine = load_machine(name)
     assert machine.name == name
     assert (costs := load_costs(machine)).name == machine.costs
-    assert machine.walkers < 6 or costs.exposed.low == pytest.approx(1 / 6, abs=0.005)  # ADR 47: walks overlap
+    assert machine.walkers < 6 or costs.exposed.low == pytest.approx(1 / 6, abs=0.005)  # ADR 47
     for field in SOURCED:
         assert len(machine.sources[field]) > 10
     loaded = machine.latency_cycles(contended=True) - machine.latency_cycles()

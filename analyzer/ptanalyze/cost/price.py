@@ -292,9 +292,6 @@ class Law:
             self._measured(base, calibration, management)
         elif pages is not None:
             self._of_pages(base, pages, native, costs, management, steady)
-        elif native is not None:
-            least = costs.cycles_per_instruction.low
-            self.outside = executed * np.maximum(self.second - self.exposed * native[1], least)
         else:
             local = base.classes[run].sum() * machine.latency_cycles().diagonal().mean()
             self.outside = executed * self.second + self.waits * local
@@ -304,6 +301,10 @@ class Law:
             cached = llc * (machine.llc_data or machine.llc.cycles) + (1 - dram - llc) * machine.l2.cycles
             self.spread = np.where(self.middles, 1.0, np.where(self.exposed == e.low, least, most))
             self.fewest = executed * costs.cycles_per_instruction.low
+            if native is not None:  # which walks were part of, too: no more of it than instructions leave
+                free = self.second - costs.cycles_per_instruction.low
+                self.exposed[:] = np.clip(free / max(native[1], 1e-9), 0.0, self.exposed)
+                self.outside -= executed * self.exposed * native[1]
             further = self._further(base)
             remote = np.float64(0) if further is None else further
             self.outside += self.waits * np.where(self.middles, dram, 1.0) * remote
@@ -422,10 +423,10 @@ class Law:
     def ratio(self, before: tuple[np.ndarray, float], after: tuple[np.ndarray, float]) -> np.ndarray:
         """float64[corners]: cycles of one run / of another, each of (walks, management).
 
-        An assumed law is cut to what busy walkers and waits allow (ADR 42).
+        Without a calibration it is cut to what busy walkers and waits allow (ADR 42).
         """
         found: np.ndarray = self.run(*before) / self.run(*after)
-        if self.assumed:
+        if self.pages is None and self.calibration is None:
             ends = self._regimes(*before) / self._regimes(*after)
             least, most = ends.min(axis=0, initial=1.0), ends.max(axis=0, initial=1.0)
             found = np.clip(found, least / (1 + PageTrial.NOISE), most * (1 + PageTrial.NOISE))
