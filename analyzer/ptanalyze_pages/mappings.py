@@ -16,6 +16,7 @@ PAGES, PAGE_BYTES, MIB = 512, 4096, 1 << 20
 SHARED = ("/memfd:", "/SYSV", "/dev/zero")  # anonymous to the program, shmem to the kernel
 SHMEM = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 NO_LINE = "-"
+ARENA = 64 << 20  # bytes, at whose multiples glibc maps what its threads allocate from
 
 
 def huge_pages(
@@ -92,7 +93,8 @@ def line_to_type(name: str, start: int, end: int, fits: bool, asked: bool) -> st
         return f"echo advise | sudo tee {SHMEM}; {call}"
     if name:
         return "its contents in hugetlbfs or in tmpfs mounted with huge=advise"
-    return f"{call}; from malloc: {malloc}"
+    arena = start % ARENA == 0 and end - start <= ARENA
+    return f"{call}; from malloc: {'MALLOC_ARENA_MAX=1 ' * arena}{malloc}"
 
 
 def walks_by_vma(scenario: pt.scenario.Scenario, stream: pt.trace.WalkStream) -> np.ndarray:
@@ -109,8 +111,7 @@ def walks_by_vma(scenario: pt.scenario.Scenario, stream: pt.trace.WalkStream) ->
 def _promoted(scenario: pt.scenario.Scenario, shaped: pt.scenario.Scenario) -> tuple[np.ndarray, np.ndarray]:
     """(int64[V], int64[V]): regions of each VMA that become huge, and pages of 4 KiB mapped in them."""
     before, after, vmas = scenario.snapshot.guest, shaped.snapshot.guest, scenario.snapshot.vmas
-    leaf = before.level == 1
-    gone = leaf & ~np.isin(before.base, after.base[after.level == 1])
+    gone = (before.level == 1) & ~np.isin(before.base, after.base[after.level == 1])
     of, count = pt.address_space.vma_of(before.base[gone], vmas), len(vmas) + 1
     regions = np.bincount(of, minlength=count)[: len(vmas)]
     pages = np.bincount(of, pt.address_space.leaf_entries(before)[gone], count)[: len(vmas)].astype(np.int64)

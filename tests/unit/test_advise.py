@@ -392,6 +392,7 @@ LIBC, JEMALLOC = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-g
     [
         ("[heap]", ["/bin/app", LIBC], "glibc"),
         ("", ["/bin/app", LIBC], "malloc"),  # a piece above malloc's threshold is a mapping of its own
+        ("", ["/bin/app", LIBC], "arenas"),
         ("", ["/bin/app"], "anonymous"),
         ("[heap]", ["/bin/app", LIBC, JEMALLOC], "jemalloc"),
         ("", ["/usr/bin/redis-check-rdb", LIBC, JEMALLOC], "redis"),
@@ -402,7 +403,7 @@ LIBC, JEMALLOC = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-g
 )
 def test_the_allocator_is_read_from_the_mappings(name, others, by):
     vmas = [(2 * HEAP + k * REGION, 2 * HEAP + (k + 1) * REGION, of) for k, of in enumerate(others)]
-    vmas.insert(0, (HEAP, HEAP + 64 * REGION, name))
+    vmas.insert(0, (HEAP, HEAP + (32 if by == "arenas" else 64) * REGION, name))
     assert verdict.allocator(build_snapshot([(va, 512 * k) for k, va in enumerate(VAS)], vmas=vmas)) == by
 
 
@@ -410,6 +411,7 @@ def test_the_allocator_is_read_from_the_mappings(name, others, by):
     ("by", "allowed", "memory", "action"),
     [
         ("glibc", "madvise", 4 << 30, "glibc"),
+        ("arenas", "madvise", 4 << 30, "arenas"),
         ("jemalloc", "madvise", 4 << 30, "jemalloc"),
         ("malloc", "madvise", 4 << 30, "malloc"),
         ("malloc", "never", 4 << 30, "anonymous"),  # madvise gets none there

@@ -489,6 +489,8 @@ def test_each_mapping_comes_with_its_line(name, said):
     line = line_to_type(*vma, fits=True, asked=False)
     assert "./app" not in line and f"{0x400000:x}" not in line, "addresses are those of the traced run"
     assert line.startswith(said) and line_to_type(*vma, fits=True, asked=True).startswith("nothing")
+    arena = line_to_type(name, 64 << 20, 128 << 20, fits=True, asked=False)  # of a thread, by glibc
+    assert ("; from malloc: MALLOC_ARENA_MAX=1 GLIBC" in arena) is (not name)
     small = line_to_type(*vma, fits=False, asked=False)  # spared by its neighbours: nothing to type
     assert small == (line if name.startswith("/") else "-")
 

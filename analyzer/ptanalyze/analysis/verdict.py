@@ -264,8 +264,8 @@ REDIS = ("/redis-server", "/redis-check-rdb", "/valkey-server", "/valkey-check-r
 
 def allocator(snapshot: Snapshot) -> str:
     """Who allocates most of a program's memory, by its mappings: "java", "jemalloc", "tcmalloc", "redis"
-    (jemalloc, huge pages off), "glibc" (its heap and the arenas of its threads), "malloc" (mmap, as
-    glibc's does for large pieces), "anonymous" (mmap without glibc), "file" (or shared), "" nothing."""
+    (jemalloc, huge pages off), "glibc" (its heap), "arenas" (of its threads, which grow by too little to be
+    huge), "malloc" (mmap, as for large pieces), "anonymous" (without glibc), "file" (or shared), "" none."""
     vmas, names = snapshot.vmas, [name.removesuffix(" (deleted)") for name in snapshot.vma_names]
     mapped = mapped_bytes(snapshot)[:-1]
     if not mapped.any():
@@ -279,10 +279,10 @@ def allocator(snapshot: Snapshot) -> str:
         if any(library in name for name in files):
             return "redis" if code == "jemalloc" and any(name.endswith(REDIS) for name in files) else code
     arena = (vmas["start"] % np.uint64(ARENA) == 0) & (vmas["end"] - vmas["start"] <= ARENA)
-    malloc = anonymous & (arena | np.array([name == "[heap]" for name in names]))
-    glibc = any(name.endswith("/libc.so.6") for name in files)
-    code = "glibc" if 2 * mapped[malloc].sum() >= mapped[anonymous].sum() else "malloc"
-    return code if glibc else "anonymous"
+    heaps = [anonymous & arena, anonymous & np.array([name == "[heap]" for name in names]), anonymous]
+    threads, heap, most = (mapped[some].sum() for some in heaps)
+    code = "malloc" if 2 * (threads + heap) < most else "arenas" if threads > heap else "glibc"
+    return code if any(name.endswith("/libc.so.6") for name in files) else "anonymous"
 
 
 TABLES, DATA, PAGES, CALLS = "tables", "data", "pages", "calls"  # of what limits a run
@@ -303,7 +303,7 @@ EVEN = 1.25  # times its equal share, up to which a node serves no more than int
 CAUTIONS = 2  # on a first screen
 WITH_DATA = {"bind", "interleave", "migrate", "migrate-vm"}  # actions that place data, too
 KNOBS = {  # allocators with a line about huge pages, and what must be allowed for it to do something
-    **dict.fromkeys(("glibc", "jemalloc", "redis", "java"), ("madvise",)),
+    **dict.fromkeys(("arenas", "glibc", "jemalloc", "redis", "java"), ("madvise",)),
     **dict.fromkeys(("malloc", "anonymous"), ("madvise", "never", None)),
 }
 
