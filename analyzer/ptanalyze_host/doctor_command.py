@@ -171,8 +171,7 @@ def tracer() -> Capability:
         name, _, why = str(error).partition(": ")
         reason, _, how = why.partition("; ")
         return Capability("trace", "tracer", False, f"{name} {reason}", gives, how)
-    version = ".".join(map(str, emulator.version))
-    text = f"QEMU {version}, {emulator.path}, with {emulator.plugin.name}"
+    text = f"QEMU {'.'.join(map(str, emulator.version))}, {emulator.path}, with {emulator.plugin.name}"
     return Capability("trace", "tracer", True, text, gives)
 
 

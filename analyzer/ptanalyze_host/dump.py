@@ -49,8 +49,7 @@ def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list
 
 def dump_capture(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:
     """(Dumped, what the snapshot does not know) of process `pid` in the existing `directory`, sealed."""
-    dumped = dump_or_failure(pid, directory, **options)
-    return dumped, seal_dump(directory)
+    return dump_or_failure(pid, directory, **options), seal_dump(directory)
 
 
 def dump_process(

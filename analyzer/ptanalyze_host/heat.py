@@ -116,6 +116,7 @@ def cut_short(early: float, seconds: int) -> list[str]:
 def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], seconds: int) -> None:
     """Wait for all samplers; TimeoutExpired SECONDS_TO_END after `seconds`. If one is refused, end all."""
     began = time.monotonic()
+    pt.options.echo("samples accessed bits: a busy program may run at half its speed meanwhile", err=True)
     with pt.terminal.lines_of_progress() as progress:
         while running := [sampler for sampler in ran.values() if sampler.poll() is None]:
             if refused(ran):
@@ -161,9 +162,9 @@ def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
     uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
     times = cost["readings"] / cost["samples"]
     lines = [
-        f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, which watch it "
-        f"for {cost['seconds']:.3g} s of them: each clears the accessed bits of {cost['tables']:.0f} tables, "
-        f"then reads them {times:.0f} times; per sample "
+        f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, "
+        f"{cost['seconds']:.3g} s long together: each clears the accessed bits of {cost['tables']:.0f} "
+        f"tables, then reads them {times:.0f} times; per sample "
         f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:

@@ -433,8 +433,7 @@ def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int, cached
     added  by walks, as a part of a read of local memory; cached  ns of `measure_cached`
     """
     ns = added.middle * machine.latency.idle[0][0]
-    leaves = bytes_ / 512  # 8 bytes for 4 KiB
-    caches = [cache for cache in (machine.l2, machine.llc) if cache.bytes * cache.share >= leaves]
+    caches = [cache for cache in (machine.l2, machine.llc) if cache.bytes * cache.share >= bytes_ / 512]
     read = caches[0].cycles if caches else float(machine.table_cycles().diagonal().mean())
     cycles = round(max(ns * machine.ghz - read, machine.walk_caches.cycles), 1)
     said = f"measured: {in_words(added)} of {bytes_ >> 20} MiB, {ns:.0f} ns"

@@ -184,7 +184,7 @@ def view(
     elif found:
         one_node = "One node: nothing can be remote; page size is the only question."
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."
-        said, steps = one_node if nodes == 1 else said, tried(found)
+        said, steps = one_node if nodes == 1 else said, tried(found, nodes)
     yield pt.columns.Section(lines=[said, *lines, ""])
     grouped_here = any(one.cgroup not in ("", "/") for one in found)
     sums = [{"cgroup": short(one.cgroup) or "-", "processes": len(one.pids), **sizes(one)} for one in groups]
@@ -211,12 +211,14 @@ def measured(one: Surveyed) -> dict[str, str]:
     }
 
 
-def tried(found: Sequence[Surveyed]) -> dict[str, str]:
-    """What huge pages give the first busy one whose page size may matter and can be changed; its walks."""
+def tried(found: Sequence[Surveyed], nodes: int) -> dict[str, str]:
+    """What huge pages give the first busy one whose page size may matter and can be changed; its walks,
+    where they can be remote."""
     for one in found:
         matters = one.mostly_small and one.cpus >= BUSY and one.kind != "vm"
         if matters and not pt.live.keeps_page_size(one.pid, 0.5):
-            return {f"huge pages of {called(one)}": pt.live.page_trial(one.pid)} | measured(one)
+            trial = {f"huge pages of {called(one)}": pt.live.page_trial(one.pid)}
+            return trial | (measured(one) if nodes > 1 else {})
     return {}
 
 

@@ -150,8 +150,7 @@ def command(
     output.emit("calibration", table, json, lambda: view(calibration, runs, warnings), {"prediction": plot})
     if output_file is not None:
         asked = ["CAPTURE", *pt.replay_options.given(), "--calibration", output_file]
-        step = pt.options.next_step("whatif", *asked)
-        pt.options.echo(f"{output_file}: written; {step}", err=True)
+        pt.options.echo(f"{output_file}: written; {pt.options.next_step('whatif', *asked)}", err=True)
 
 
 def view(

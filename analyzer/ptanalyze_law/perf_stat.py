@@ -115,8 +115,7 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
         raise pt.errors.InputError(
             path, "file", "a directory", "give a file that `perf stat -x, -o FILE` wrote"
         )
-    content = pt.safe_files.read_given(path, MOST_BYTES)
-    lines = content.decode("utf-8", "replace").splitlines()
+    lines = pt.safe_files.read_given(path, MOST_BYTES).decode("utf-8", "replace").splitlines()
     numbered = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     mark = next((match[1] for _, line in numbered if (match := MARK.match(line))), ",")
     is_json = bool(numbered) and numbered[0][1].lstrip().startswith("{")

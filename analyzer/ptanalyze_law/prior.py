@@ -123,8 +123,7 @@ def ports(family: str = PORTS) -> dict[str, dict[str, tuple[pt.law.MeasuredRun, 
     table = pd.read_csv(pt.errors.bundled("models") / "reference" / "ports-xeon-runs.csv")
     table = table[table.interleaved_data == (family == PORTS)]
     speed = table.cycles / table.seconds
-    kinds = [table.benchmark, table.policy]
-    table = table[speed > WHOLE * speed.groupby(kinds).transform("median")]
+    table = table[speed > WHOLE * speed.groupby([table.benchmark, table.policy]).transform("median")]
     found: dict[str, dict[str, tuple[pt.law.MeasuredRun, ...]]] = {}
     for (workload, policy), part in table.groupby(["benchmark", "policy"], sort=False):
         found.setdefault(str(workload), {})[str(policy)] = tuple(

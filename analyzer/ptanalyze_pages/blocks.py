@@ -445,7 +445,9 @@ def not_as_found(blocks: Blocks, wrong: np.ndarray, found: Found) -> dict[int, s
             if huge.any() and theirs.started >= found.since:
                 if not theirs.record.exists():
                     found.write(theirs.record)
-                said[child] = not_undone(theirs, huge)
+                count = pt.errors.plural(int(huge.sum()), "block")
+                whose = f"{count} of {pt.live.called(child)}, its child"
+                said[child] = f"{whose}: gone as that ends; if it stays, undo with: {to_undo(child)}"
     return said
 
 

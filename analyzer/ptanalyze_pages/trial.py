@@ -254,7 +254,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     load goes on."""
     began, rates = time.monotonic(), done.rates
     takes = blocks.takes(len(blocks.address))
-    of_pairs = (LEAST_PAIRS + 3) * takes * bool(blocks.pause)
+    of_pairs = (LEAST_PAIRS + 3) * takes
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)
     first = 2 * (each + how.window + min(takes, limit / 3))
@@ -265,7 +265,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
     pair, end = 2 * how.window + min(takes, limit / 3), whole - last - how.window  # half a pair before
     pairs = 1 + int(max((end - first) / pair + 1, 0))
-    enough = 1.5 * ((LEAST_PAIRS - 2) * pair + last + 3 * how.window + 2 * takes)  # each is a sixth of it
+    enough = max(21 * how.window + 4.5 * takes, 16 * how.window + 6 * takes)  # for LEAST_PAIRS, by `each`
     few = f" of {LEAST_PAIRS} that a proposal needs: give --time {enough:.0f}s" * (pairs < LEAST_PAIRS)
     how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s, about {pairs}{few}")
     several(blocks, meter, done, "found", how, each)
@@ -351,6 +351,8 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             largest_of = f" of the largest of {len(family)} processes" * (len(family) > 1)
             pages = "as found" if state == "found" else f"huge pages{largest_of}"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
+            if turn == 0:
+                how.say(f"{2 * pairs - 1} more runs, about {(2 * pairs - 1) * (ended - started):.0f} s")
             if rest < (least := max(SHORTEST, TO_FREE * done.resident)):
                 raise pt.errors.PartialDataError(
                     f"{command[0]}: nothing measured: {rest:.2f} CPU s after {moment}, at least {least:.2g} "

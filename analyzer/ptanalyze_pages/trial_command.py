@@ -227,7 +227,7 @@ def measure(command: Sequence[str], user: str | None, file: Path) -> None:
 
 
 def written(ratio: Ratio, what: str, of: str, numbers: str, *, few: bool) -> str:
-    gain = f"{ratio[1]:.3g}x" if few else pt.Interval(*ratio)
+    gain = f"{ratio[1]:.3g}x, too few for a range," if few else pt.Interval(*ratio)
     return str(pt.columns.message("trial", "answer", gain=gain, what=what, of=of, numbers=numbers))
 
 
@@ -277,7 +277,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines.append("drift          the check at the end misses 1: ratios over pages as found are less sure")
     if done.load > BUSY * (os.cpu_count() or 1):
         cpus = pt.errors.plural(os.cpu_count() or 1, "CPU")
-        lines.append(f"busy           load {done.load:.1f} on {cpus}: measure on a quieter machine")
+        lines.append(f"busy           load {done.load:.1f} on {cpus}: threads wait, which widens ranges")
     time, runs = f"{max(60, 4 * done.seconds):.0f}s", str(min(3 * count["huge"], 100))
     more = ["--time", time] if rates["split"] else ["--pairs", runs]
     longer = f"; next: {pt.errors.as_root()} trial {shlex.join([*more, *asked])}"
@@ -287,6 +287,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     elif gain and few and not done.fixed_time:
         lines.append(f"no proposal    measured too few times{longer}")
     elif gain and gain[0] > 1 and pid is not None and not done.fixed_time:
+        lines.append("lasts          until pages are copied after a fork, as by each save of a redis")
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif gain and gain[0] > 1 and not done.fixed_time:
         way = pt.columns.message("trial", "at-first" if whole else "from-start", gain=whole and whole[1])

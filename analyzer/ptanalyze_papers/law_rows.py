@@ -98,8 +98,7 @@ def at_shares(
     run: pt.law.MeasuredRun, remote: tuple[float, float], prior: str, workload: str
 ) -> pt.law.Calibration:
     """Calibration from a run of many threads with remote shares of gPT and ePT."""
-    native = prior != TWO_TABLES
-    return calibrated(prior, workload, many=True)(run, at=shares(remote, native))
+    return calibrated(prior, workload, many=True)(run, at=shares(remote, prior != TWO_TABLES))
 
 
 def shares(remote: tuple[float, float], native: bool) -> str:

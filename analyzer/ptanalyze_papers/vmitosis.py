@@ -80,8 +80,7 @@ ENTRIES = {"4KiB": 1, "4MiB": 1 << 10, "4GiB": 1 << 20}
 
 def table_4(bench: Bench) -> Iterator[Row]:
     """Groups from the published latencies of 12 of the 192 vCPUs."""
-    file = pt.errors.bundled("models") / "reference" / "vmitosis-table-4.json"
-    matrix = json.loads(file.read_bytes())
+    matrix = json.loads((pt.errors.bundled("models") / "reference/vmitosis-table-4.json").read_bytes())
     ns = np.array(matrix["ns"], float)
     by_latency = latency_groups(np.fmin(ns, ns.T), matrix["cpus"])
     yield PAPER.row("groups", len(by_latency))

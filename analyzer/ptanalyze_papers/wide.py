@@ -104,8 +104,7 @@ def alone() -> pt.machine.Costs:
 
     512 entries are 64 lines in order at about 5 GB/s. The file's price is that of many threads at once.
     """
-    costs = pt.machine.load_costs(pt.load_machine("hydra-haswell"))
-    return msgspec.structs.replace(costs, pte_copy_ns=1.5)
+    return msgspec.structs.replace(pt.machine.load_costs(pt.load_machine("hydra-haswell")), pte_copy_ns=1.5)
 
 
 def traversal(

@@ -244,8 +244,7 @@ def counts(directory):
 
 def test_each_root_that_is_another_becomes_a_tree_of_the_capture(dumps):
     replicas, found = counts(dumps[0])
-    known = {tree: row["same"] for tree, row in found.items()}
-    assert known == {1: 1024 + 1, 2: 512 + 1, 3: 342 + 1}
+    assert {tree: row["same"] for tree, row in found.items()} == {1: 1024 + 1, 2: 512 + 1, 3: 342 + 1}
     assert all(row.keys() == {"same", "missing"} for row in found.values())
     assert all((replicas[0].frame != tree.frame[0]).all() for tree in replicas[1:])
 

@@ -200,8 +200,7 @@ def test_the_reasons_are_those_of_the_naive_twin(cuts, drop, moved):
         frames[page] += 1
     for page in drop:
         memory.map.madvise(mmap.MADV_DONTNEED, memory.offset + page * PAGE, PAGE)
-    edges = [0, *sorted(cuts - {0}), 512]
-    spans = list(pairwise(edges))[::-1]
+    spans = list(pairwise([0, *sorted(cuts - {0}), 512]))[::-1]
     slots = tuple(
         Slot(gpa=GPA + a * PAGE, bytes=(b - a) * PAGE, hva=memory.address + a * PAGE, flags=b % 2 * 4)
         for a, b in spans[: 1 + len(spans) // 2]

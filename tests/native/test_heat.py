@@ -97,7 +97,7 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
         if (found := area_of(read_heat(out / "heat.bits"), start)) == (HOT, 0):
             break
     assert found == (HOT, 0) and f" of PID {pid} (" in lines[0]
-    elapsed, covered = map(float, re.search(r"in ([\d.]+) s, which watch it for ([\d.]+)", lines[0]).groups())
+    elapsed, covered = map(float, re.search(r"in ([\d.]+) s, ([\d.]+) s long", lines[0]).groups())
     assert covered <= elapsed
 
 

@@ -131,8 +131,7 @@ def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, rep
     units = replayed.frame.attrs["units"]
     assert units["walk_cycles"] == "cycles" and units["pt_bytes"] == "bytes" and units["speedup"] == "ratio"
     assert units["leaf_LL_share"] == "share" and units["reads_per_walk"] == "reads/walk"
-    joined = pd.concat([replayed.frame, replayed.frame])
-    assert joined.attrs == replayed.frame.attrs
+    assert pd.concat([replayed.frame, replayed.frame]).attrs == replayed.frame.attrs
 
 
 def test_a_sweep_has_a_column_a_key_and_what_is_not_ones_own_is_missing(native):
