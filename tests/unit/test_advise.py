@@ -411,7 +411,7 @@ def test_the_allocator_is_read_from_the_mappings(name, others, by):
     ("by", "allowed", "memory", "action"),
     [
         ("glibc", "madvise", 4 << 30, "glibc"),
-        ("arenas", "madvise", 4 << 30, "arenas"),
+        ("arenas", "madvise", 4 << 30, "malloc"),
         ("jemalloc", "madvise", 4 << 30, "jemalloc"),
         ("malloc", "madvise", 4 << 30, "malloc"),
         ("malloc", "never", 4 << 30, "anonymous"),  # madvise gets none there

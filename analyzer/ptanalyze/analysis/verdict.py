@@ -663,7 +663,7 @@ def _huge(part: Part, about: Workload) -> Message | None:
     knob = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
     line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
     named = {"where": message("where", where), "knob": message("knob", knob), "number": about.number}
-    typed = message("type", knob if about.started else "malloc", line=line, **named)
+    typed = message("type", knob if about.started and knob != "arenas" else "malloc", line=line, **named)
     both = about.vm is not None and about.host_small > HOST_IS_HUGE
     return message("type", "in-both", line=typed) if both else typed
 
