@@ -226,8 +226,7 @@ def copied(like: pt.Machine) -> str:
 
 def cpu_facts(cpuinfo: str) -> dict[str, str]:
     """{field: value} of the first CPU."""
-    first = cpuinfo.strip().split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
+    pairs = (line.partition(":") for line in cpuinfo.strip().split("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

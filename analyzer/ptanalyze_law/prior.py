@@ -240,8 +240,7 @@ def _exposed(configs: Mapping[str, pt.law.MeasuredRun], local: pt.law.MeasuredRu
     """e over all placements, by least squares: added cycles over added walk cycles."""
     found = [run for _, run, _ in misplaced(configs)]
     weights = [pt.law.counted(run.walk, "run") - pt.law.counted(local.walk, "run") for run in found]
-    shares = [exposed_share(local, run) for run in found]
-    return float(np.average(shares, weights=np.square(weights)))
+    return float(np.average([exposed_share(local, run) for run in found], weights=np.square(weights)))
 
 
 def gpt_parts(family: str) -> Iterator[tuple[str, float]]:

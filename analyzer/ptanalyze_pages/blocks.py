@@ -445,16 +445,18 @@ def not_as_found(blocks: Blocks, wrong: np.ndarray, found: Found) -> dict[int, s
             if huge.any() and theirs.started >= found.since:
                 if not theirs.record.exists():
                     found.write(theirs.record)
-                count = pt.errors.plural(int(huge.sum()), "block")
-                whose = f"{count} of {pt.live.called(child)}, its child"
-                said[child] = f"{whose}: gone as that ends; if it stays, undo with: {to_undo(child)}"
+                said[child] = not_undone(theirs, huge, "its child: gone as that ends; if it stays, ")
     return said
 
 
-def not_undone(blocks: Blocks, wrong: np.ndarray) -> str:
-    """Which blocks (bool[B]) are not as found, and what to type when; "" for none."""
-    shared = any(doubts(blocks.words(at, 1), blocks.zero)[2][0, -1] for at in blocks.address[wrong].tolist())
-    then = "shared until the other process ends or writes to them; if it is still there then, " * shared
+def not_undone(blocks: Blocks, wrong: np.ndarray, then: str | None = None) -> str:
+    """Which blocks (bool[B]) are not as found, and what to type when (`then`; None: as they are shared, or
+    at once); "" for none."""
+    if then is None:
+        each = (doubts(blocks.words(at, 1), blocks.zero)[2][0, -1] for at in blocks.address[wrong].tolist())
+        then = "shared until the other process ends or writes to them; if it is still there then, " * any(
+            each
+        )
     count = pt.errors.plural(int(wrong.sum()), "block")
     text = f"{count} of {pt.live.called(blocks.pid)}, {then}undo with: {to_undo(blocks.pid)}"
     return text if wrong.any() else ""

@@ -257,15 +257,17 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     of_pairs = (LEAST_PAIRS + 3) * takes
     limit, last = how.limit or WINDOWS * how.seconds + of_pairs, AGAIN * how.window
     each = max((limit - of_pairs) / 6, how.window)
-    first = 2 * (each + how.window + min(takes, limit / 3))
+    turn, pair = min(takes, limit / 3), 2 * how.window + takes
+    first = 2 * (each + how.window + turn)
     whole = max(limit, first + last)
     done.span = began, began + whole
     meanwhile = pt.columns.message("trial", "meanwhile")
     memory = pt.errors.size_in_words(HUGE * len(blocks.address))
     how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
-    pair, end = 2 * how.window + min(takes, limit / 3), whole - last - how.window  # half a pair before
-    pairs = 1 + int(max((end - first) / pair + 1, 0))
-    enough = max(21 * how.window + 4.5 * takes, 16 * how.window + 6 * takes)  # for LEAST_PAIRS, by `each`
+    end, idle = whole - last - how.window, 0  # half a pair before
+    pairs = 1 + int((end - first) / (2 * how.window + turn) + 1)
+    longer = 1.5 * ((LEAST_PAIRS - 2) * pair + last + 3 * how.window - takes)  # where `each` is a sixth
+    enough = max(longer, last + how.window + LEAST_PAIRS * pair)
     few = f" of {LEAST_PAIRS} that a proposal needs: give --time {enough:.0f}s" * (pairs < LEAST_PAIRS)
     how.say(f"measuring as found, {each:.3g} s; first pair in {first:.0f} s, about {pairs}{few}")
     several(blocks, meter, done, "found", how, each)
@@ -276,7 +278,6 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     how.say(f"measuring small pages in contiguous frames, {each:.3g} s")
     several(blocks, meter, done, "contiguous", how, each)
     done.ended = f"measured for {whole:.3g} s (--time)"
-    idle = 0
     while time.monotonic() - began < (end if rates["huge"] else 2 * whole):
         refused, still = blocks.refused.copy(), done.still
         done.made.append(blocks.collapse(blocks.all(), time.monotonic() + limit / 3))

@@ -290,7 +290,8 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines.append("lasts          until pages are copied after a fork, as by each save of a redis")
         lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
     elif gain and gain[0] > 1 and not done.fixed_time:
-        way = pt.columns.message("trial", "at-first" if whole else "from-start", gain=whole and whole[1])
+        named = {"gain": whole and whole[1], "knob": pt.columns.message("knob", "malloc")}
+        way = pt.columns.message("trial", "at-first" if whole else "from-start", **named)
         lines.append(f"no proposal    {way}")
     elif gain and gain[0] <= 1 and not done.fixed_time:
         why = "gain" if gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"

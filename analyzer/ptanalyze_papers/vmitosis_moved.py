@@ -32,8 +32,7 @@ class Curve(NamedTuple):
     def of(cls, ends: np.ndarray, speed: np.ndarray, moved: float) -> Self:
         """Curve of throughputs `speed` up to each of `ends` (s); threads moved at `moved`."""
         steady = ends[1:] <= moved  # not the first, which finds caches empty
-        before = float(np.median(speed[1:][steady]))
-        return cls(ends - moved, speed / before)
+        return cls(ends - moved, speed / float(np.median(speed[1:][steady])))
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
         """(seconds, share) at every STEP after the move, the share smoothed by a running median."""

@@ -208,8 +208,7 @@ def shadow_table(space: AddressSpace) -> ShadowTable:
         if len(tables):
             tree = with_small_leaves(tree, tables, slots)
     entries, unmapped = _to_host_frames(tree, space)
-    unknown = np.full(len(tree), -1, tree.frame.dtype)
-    guest = replace(tree, entries=entries, frame=unknown)
+    guest = replace(tree, entries=entries, frame=np.full(len(tree), -1, tree.frame.dtype))
     return ShadowTable(replace(space.snapshot, guest=guest, host=None), len(tree) - before, unmapped)
 
 
