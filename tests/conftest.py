@@ -58,6 +58,14 @@ LONG = (  # of unit
 )  # fmt: skip
 
 
+@pytest.fixture(scope="session", autouse=True)
+def elsewhere():
+    """No capture is of this host: a sample's copy would be, on one like that which it was recorded on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ptanalyze_host.machine_file.captured_host", lambda capture: None)
+        yield
+
+
 @pytest.fixture
 def file(tmp_path):
     """Write text or bytes to a file and return its path."""

@@ -21,8 +21,6 @@ def on_path(monkeypatch):
 def pt(capfd, monkeypatch):
     """Run the command line in this process; returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "200")
-    # a sample's copy may be of a host like this one
-    monkeypatch.setattr("ptanalyze_host.machine_file.captured_host", lambda capture: None)
 
     def call(*arguments):
         capfd.readouterr()
