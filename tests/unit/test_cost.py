@@ -269,8 +269,7 @@ def test_an_entry_of_the_host_costs_a_vm_exit_and_its_further_copies_do_not():
 def test_nodes_with_one_memory_are_one_socket():
     pairs = tuple(tuple(100.0 if a // 2 == b // 2 else 200.0 for b in range(4)) for a in range(4))
     halves = msgspec.structs.replace(small_machine(4), latency=Latency(idle=pairs))
-    same = [[a // 2 == b // 2 for b in range(4)] for a in range(4)]
-    assert counts.same_socket(halves).tolist() == same
+    assert counts.same_socket(halves).tolist() == [[a // 2 == b // 2 for b in range(4)] for a in range(4)]
     assert counts.same_socket(small_machine(4)).tolist() == np.eye(4, dtype=bool).tolist()
 
 
@@ -325,8 +324,7 @@ def by_hand(case):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=True))
 def test_calls_are_those_that_succeeded_and_only_what_changes_flushes(case):
-    scenario = scenario_of(case)
-    made, events = made_and_run(scenario, "linux")
+    made, events = made_and_run(scenario_of(case), "linux")
     assert cells(made[MADE]) == by_hand(case)
     written, interrupted = events[:, kernels.PTE_WRITE].sum(axis=2), events[:, kernels.IPI].sum(axis=2)
     assert (made[FLUSHES][1:] <= written[1:]).all()

@@ -244,8 +244,7 @@ def scenario_with(case, moves):
 def run(case, moves, name, params, batch=1 << 20):
     scenario = scenario_with(case, moves)
     done = start(plan_for(name, params), scenario)
-    mapped = replay_walks([done], scenario, scenario.reads(batch))
-    return done, scenario, mapped
+    return done, scenario, replay_walks([done], scenario, scenario.reads(batch))
 
 
 def assert_as_naive(case, moves, name, params, batch=1 << 20):
@@ -377,8 +376,7 @@ def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
     """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
     scenario, _ = balanced("linux", thread=1)
     steps, shootdowns = scenario.history.steps, scenario.history.shootdowns
-    flushes = steps.kind == FLUSH
-    before = steps.kind[np.flatnonzero(flushes) - 1].tolist()
+    before = steps.kind[np.flatnonzero(steps.kind == FLUSH) - 1].tolist()
     assert before == [HINT] + [DATA] * PAGES
     assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
     stay, _ = balanced("linux")

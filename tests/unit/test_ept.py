@@ -278,8 +278,7 @@ def test_intel_would_accept_every_recorded_entry(recorded):
 def test_classification_of_recorded_guests_is_the_same_on_intels_tables(recorded):
     host, guest = recorded
     nowhere = np.zeros(0, np.uint64)
-    snapshot = put_together(host, guest, "vm.json")[0]
-    expected = classify_pages(address_space(snapshot, nowhere))
+    expected = classify_pages(address_space(put_together(host, guest, "vm.json")[0], nowhere))
     trees = [as_ept(host.tree), converted(host.tree, "kvm", npt_to_ept)]
     for tree in trees:
         assert [f.name for f in check_tree(tree, "ept", host.topology) if f.wrong] == []

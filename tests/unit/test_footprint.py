@@ -66,8 +66,7 @@ def test_reads_from_dram_are_those_of_an_exact_lru_cache(make, lines, part, seed
     walks = make(lines, 6000, seed)
     cache = max(int(part * len(set(walks.tolist()))), 4)
     exact = lru_misses(walks, cache) / len(walks)
-    found = of_stream(walks)
-    assert found.filled(cache)[1] / 1e6 == pytest.approx(exact, abs=0.04)
+    assert of_stream(walks).filled(cache)[1] / 1e6 == pytest.approx(exact, abs=0.04)
     assert reads_per_walk(np.bincount(walks), cache) == pytest.approx(exact, abs=0.04)
 
 
@@ -153,8 +152,7 @@ def test_a_file_of_rounds_has_the_footprint_of_random_walks(tmp_path):
 def test_tables_are_made_up_for_that_chance_left_out(tmp_path):
     rounds = random_rounds(4096, 0.002, 12, tables=16)
     some = [HEAP + (k << 21) for k in (1, 4, 5, 11)]
-    path = write_rounds(tmp_path / "heat.bits", rounds, LENGTHS, tables=some)
-    heat = read_heat(path)
+    heat = read_heat(write_rounds(tmp_path / "heat.bits", rounds, LENGTHS, tables=some))
     assert np.allclose(heat.footprint.mean, expected(4096, 0.002, 16), rtol=0.1, atol=12)
     assert heat.footprint.base.tolist() == some
     assert heat.seconds.tolist() == [0.3]  # of which all tables were read

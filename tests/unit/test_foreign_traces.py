@@ -87,8 +87,7 @@ def test_loads_and_stores_become_touches_of_threads_in_the_order_of_their_times(
     assert trace.threads["tid"].tolist() == [7, 8]
     assert trace.chunks["time"].tolist() == [0, 10_000, 20_000]
     assert trace.chunks["cpu"].tolist() == [3, 5, 4]
-    exits = trace.events[trace.events["kind"] == Event.THREAD_EXIT]
-    assert exits["thread"].tolist() == [1, 0]
+    assert trace.events[trace.events["kind"] == Event.THREAD_EXIT]["thread"].tolist() == [1, 0]
 
 
 def test_an_access_across_a_border_touches_both_pages(tmp_path):
@@ -172,9 +171,8 @@ def test_a_damaged_file_is_refused_in_a_line(tmp_path, name):
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=40))
 def test_any_records_are_read_or_refused(tmp_path_factory, records):
     folder = tmp_path_factory.mktemp("any")
-    file = write(folder / "a.trace.gz", [*begin(7), *records, load_from(1)])
     try:
-        import_drmemtrace(file, folder / "t.ptt")
+        import_drmemtrace(write(folder / "a.trace.gz", [*begin(7), *records, load_from(1)]), folder / "t.ptt")
     except CaptureError:
         return
     assert read_trace(folder / "t.ptt").accesses >= 1

@@ -114,8 +114,7 @@ def reserved(scenario, *how, **named):
 def test_frames_and_counts_are_those_of_the_naive_allocator(data, size, limit):
     snapshot = data.draw(near_frames() | near_frames() | snapshots(native=False))
     snapshot = with_vmas(snapshot, data.draw, NAMES)
-    trace = with_more_events(data.draw(traces(snapshot)), snapshot, data.draw)
-    scenario = scenario_of(snapshot, trace)
+    scenario = scenario_of(snapshot, with_more_events(data.draw(traces(snapshot)), snapshot, data.draw))
     found = reserved(scenario, size, limit)
     frames, counts, unused = naive_ptemagnet(snapshot, *plain(scenario), size, limit)
     assert frames_of(found.snapshot) == frames_of(snapshot) | frames

@@ -68,8 +68,7 @@ def test_a_tlb_entry_spans_what_it_did_and_walks_read_what_the_naive_walker_read
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(native=False))
 def test_exits_are_as_many_as_linuxs_guest_writes(case):
-    scenario = scenario_of(case)
-    facts = plan_for("shadow").reshape(scenario).facts
+    facts = plan_for("shadow").reshape(scenario_of(case)).facts
     linux, shadow = run(case, "linux").counters.events, run(case, "shadow").counters.events
     writes = linux[:, [PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum(axis=(1, 2, 3))
     exits = shadow[:, VM_EXIT].sum(axis=(1, 2))
@@ -119,8 +118,7 @@ def test_reads_of_a_cold_walk_under_several(names, reads):
     """Huge pages in both dimensions over four levels each: (3 + 1)(3 + 1) - 1."""
     pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]
     snapshot = build_snapshot(pages, [], vmas=[(HEAP, HEAP + REGION, "")])
-    result = ask(snapshot, names, trace=build_trace([(0, [HEAP])]))[-1]
-    assert result.reads.sum() == reads
+    assert ask(snapshot, names, trace=build_trace([(0, [HEAP])]))[-1].reads.sum() == reads
 
 
 # WASP: replicas that a daemon switches on and off by its indicators.
@@ -183,8 +181,7 @@ def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on()
         assert done.counters.classes[1, 2] == (0 if there else 80)
         assert done.first.pages.tolist() == ([8, 8] if there else [4, 4])
         assert not done.counters.events[:, [TABLE_NEW, PTE_COPY, IPI]].any(), "copying is no part of it"
-        copied = done.first.events[:, PTE_COPY].sum()
-        assert copied == (20 + 3 if there else 0)
+        assert done.first.events[:, PTE_COPY].sum() == (20 + 3 if there else 0)
 
 
 def test_misses_of_the_steady_state_are_those_of_warm_tlbs():

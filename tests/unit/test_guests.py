@@ -97,8 +97,7 @@ def test_whatever_a_guest_holds_becomes_a_closed_tree_that_can_be_stored(tmp_pat
 
 def test_the_kernels_half_is_left_out():
     root = {0: 2 << 12 | TABLE, 256: 3 << 12 | TABLE, 511: 1 << 12 | TABLE}
-    memory = {1: root, 2: {}, 3: {7: 4 << 12 | TABLE}, 4: {}}
-    found = read_guest_tables(reader(memory), 1, 4)
+    found = read_guest_tables(reader({1: root, 2: {}, 3: {7: 4 << 12 | TABLE}, 4: {}}), 1, 4)
     assert found.dropped == {}
     assert found.tree.frame.tolist() == [1, 2] and not found.tree.entries[0, 256:].any()
 

@@ -371,8 +371,7 @@ def heat_of(directory, samples):
     for k in range(0, samples, 10):
         found[k] = found[k] | {SLOW}
     write_bits(directory / "heat.bits", [(100, pages) for pages in found])
-    told = open_capture(directory).manifest.provenance
-    seal(directory, "process", told)
+    seal(directory, "process", open_capture(directory).manifest.provenance)
 
 
 @pytest.fixture

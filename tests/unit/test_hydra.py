@@ -28,8 +28,7 @@ def test_a_thread_that_moved_reads_each_entry_remotely_once_and_with_prefetching
     process = one_thread([0, 1, 1])
     hydra = run(process, "hydra", {"prefetch": prefetch, "prefetch_on": "every"}).counters
     assert hydra.classes.tolist() == [[40, 0, 0, 0], [80, 0, 0, 0]], "walks end in their own tables"
-    leaf = hydra.reads[8, 1].sum(axis=1)
-    assert leaf.tolist() == [remote, 80 - remote]
+    assert hydra.reads[8, 1].sum(axis=1).tolist() == [remote, 80 - remote]
     assert hydra.events[:, REPLICA_FAULT, 1, 0].sum() == remote
     assert hydra.events[:, PTE_COPY, 1, 0].sum() == 40
     assert run(process, "linux").counters.classes[1].tolist() == [0, 0, 80, 0]

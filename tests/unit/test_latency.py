@@ -71,8 +71,7 @@ def test_sockets_are_found_and_not_the_hyperthreads_in_them(sockets, cores, rng)
     partition = sorted(tuple(sorted(sum(socket, ()))) for socket in threads)
     ns, cpus = matrix_of(partition, rng, (40, 50), (110, 130))
     at = {cpu: index for index, cpu in enumerate(cpus)}
-    siblings = sorted(pair for socket in threads for pair in socket)
-    for a, b in siblings:
+    for a, b in sorted(pair for socket in threads for pair in socket):
         ns[at[a], at[b]] = ns[at[b], at[a]] = 12
     assert latency_groups(ns, cpus) == partition
 

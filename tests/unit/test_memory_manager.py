@@ -61,8 +61,7 @@ def test_adjacent_anonymous_mappings_of_one_owner_are_one_vma_to_prefetching(fir
     """Node 2 copies the first page, and what of 16 lies in its VMA."""
     made = [mmap(0, of[0], HEAP + 8 * k * PAGE, 8, *of[1:]) for k, of in enumerate((first, second))]
     touches = [(0, pages(HEAP, 8)), (second[0], pages(HEAP + 8 * PAGE, 8)), (2, [HEAP])]
-    done = events(run(process(made, touches, 3), "hydra").counters)
-    assert done["pte_copies", 2, 0] == copied
+    assert events(run(process(made, touches, 3), "hydra").counters)["pte_copies", 2, 0] == copied
 
 
 def shot(event, tlbflush):
@@ -309,8 +308,7 @@ def test_pieces_are_the_runs_of_a_dict_of_pages(calls):
 @given(cases())
 def test_live_cpus_are_those_of_threads_that_have_started_and_not_ended(case):
     trace, placement = case.trace, case.placement
-    live = LiveCpus(trace, placement)
-    found, _ = live.others(np.arange(len(trace.events)))
+    found, _ = LiveCpus(trace, placement).others(np.arange(len(trace.events)))
     for number, cpu in enumerate(placement.event_cpu.tolist()):
         assert found[number].tolist() == live_cpus(trace, placement, number, cpu, found.shape[1])
 

@@ -261,8 +261,7 @@ def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
     assert "redis-server was measured" in mitosis.assumptions
     linux, huge = asked(FITTING, policies=[("thp", {})])
     assert huge.speedup == TRIAL.gain and huge.finding(MEASURED)
-    said = verdict([linux, huge], None)
-    assert said.answers[0].message.code == "measured"
+    assert verdict([linux, huge], None).answers[0].message.code == "measured"
     _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
     assert not huge.finding(MEASURED)
 

@@ -65,8 +65,7 @@ def test_pebs_with_a_data_source_that_does_not_know_the_tlb_tells_walks_by_its_e
 )
 def test_data_sources_tell_walks_and_stores_and_how_many_accesses_missed(tmp_path, text, store):
     assert not imported(text, tmp_path).facts["walks"]
-    provenance = load(tmp_path / "made").manifest.provenance
-    assert provenance["missed_tlb"] == len(store)
+    assert load(tmp_path / "made").manifest.provenance["missed_tlb"] == len(store)
     (tmp_path / "misses").mkdir()
     trace = imported(misses(text), tmp_path / "misses")
     writes = [write for batch in trace.batches(9) for write in batch.write.tolist()]

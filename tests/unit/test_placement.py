@@ -93,8 +93,7 @@ def test_each_table_that_there_was_is_where_the_twin_has_it_and_no_other_is_anyw
     tables, homes = one.space.tables, scenario_of(one).first_homes
     known = zip(tables.level.tolist(), tables.base.tolist(), strict=True)
     keys = [(level, base >> (12 + 9 * level)) for level, base in known]
-    expect = [twin.table(key) if key in memory.exists else -1 for key in keys]
-    assert homes.tolist() == expect
+    assert homes.tolist() == [twin.table(key) if key in memory.exists else -1 for key in keys]
 
 
 @pytest.mark.twin
@@ -163,8 +162,7 @@ def test_policies_count_what_their_twins_count_from_there_on(name, data, native)
 def test_data_of_a_single_node_capture_are_with_the_first_toucher(one):
     memory, twin = touched(one)
     data, scenario = data_moves.Data(memory, one, NOTHING_MOVES, False), scenario_of(one)
-    rows = scenario.history.rows.leaf.tolist()
-    for row, table in enumerate(rows):
+    for row, table in enumerate(scenario.history.rows.leaf.tolist()):
         for slot in (0, 1, 9, 300):
             entry = data.entry(table, slot)
             node = int(scenario.data.guest[row, slot])
@@ -265,8 +263,7 @@ def test_threads_that_access_nothing_may_be_left_out_of_a_list():
     trace = build_trace([(t, [0x1000]) for t in (1, 3)], [(0, 4, Event.MUNMAP, (0, 0), 0)], 5)
     assert len(trace.threads) == 5
     for how in ("1,0", "0,1,0,0,1"):
-        placement = place(trace, small_machine(2), how)
-        assert nodes(placement) == [1, 0]
+        assert nodes(place(trace, small_machine(2), how)) == [1, 0]
     with pytest.raises(UsageError, match=r"^--threads-to-nodes 1,0,1: 3 nodes for 5 threads, or for 2"):
         place(trace, small_machine(2), "1,0,1")
 

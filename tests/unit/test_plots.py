@@ -199,8 +199,7 @@ def test_equally_fast_policies_win_together():
 
 def test_stacked_bars_are_as_high_as_the_shares(many):
     table = many.leaves[many.leaves["policy"].isin(["linux", "mitosis"])]
-    figure = plots.locality(table)
-    for axes, policy in zip(figure.axes, ["linux", "mitosis"], strict=True):
+    for axes, policy in zip(plots.locality(table).axes, ["linux", "mitosis"], strict=True):
         of = table[table["policy"] == policy].set_index(["class", "socket"])["share"]
         tops = np.zeros(4)
         for bars in axes.containers:
@@ -225,8 +224,7 @@ def test_the_heat_map_shows_shares_of_reads(few):
     figure = plots.reads(few.reads)
     dram = few.reads[(few.reads["policy"] == "linux") & (few.reads["from"] == "DRAM")]
     counts = dram.pivot_table(index="reader", columns="server", values="count", aggfunc="sum").to_numpy()
-    shown = figure.axes[0].collections[0].get_array().reshape(4, 4)
-    assert np.allclose(shown, 100 * counts / counts.sum())
+    assert np.allclose(figure.axes[0].collections[0].get_array().reshape(4, 4), 100 * counts / counts.sum())
     remote = 100 * (1 - np.trace(counts) / counts.sum())
     assert f"linux {remote:.0f} % remote" in texts(figure)
 

@@ -42,8 +42,7 @@ def test_mitosis_takes_n_times_the_pages_and_the_writes_and_every_read_is_local(
     nodes = case.machine.nodes
     one, all_ = run(case, "first-touch").counters, run(case, "mitosis").counters
     assert (all_.pages == nodes * one.pages).all()
-    written = all_.events[:, [PTE_WRITE, PTE_FANOUT]].sum()
-    assert written == nodes * one.events[:, PTE_WRITE].sum()
+    assert all_.events[:, [PTE_WRITE, PTE_FANOUT]].sum() == nodes * one.events[:, PTE_WRITE].sum()
     assert all_.classes[:, LL].sum() == all_.classes.sum()
     assert all_.reads.sum() == np.einsum("bnnd->", all_.reads)
 

@@ -200,8 +200,7 @@ def test_a_hosts_dump_alone_is_redacted_with_all_its_roots(tmp_path, joined):
 def test_a_tree_that_names_no_frame_at_all_can_be_redacted(tmp_path):
     tree = build_tree([Page(VA, 9)], frames_on([0]))
     tree.entries[:], tree.frame[:], tree.flags[:], tree.node[:] = 0, -1, 16, -1
-    snapshot = replace(build_snapshot([(VA, 9)]), guest=tree)
-    assert (redacted(snapshot, tmp_path).guest.frame == -1).all()
+    assert (redacted(replace(build_snapshot([(VA, 9)]), guest=tree), tmp_path).guest.frame == -1).all()
 
 
 # `redact` on a whole capture: what it keeps, and what no byte of it says any more.

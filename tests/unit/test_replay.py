@@ -70,8 +70,7 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
     process = case(snapshot, build_trace([(0, pages) for _ in nodes], [BEGINS]))
     cpus = np.array(nodes, np.int32), np.zeros(1, np.int32)
     moved = type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
-    scenario = scenario_of(process._replace(placement=moved))
-    run, _, _ = twice(scenario, "mitosis", {"mode": "migrate"})
+    run, _, _ = twice(scenario_of(process._replace(placement=moved)), "mitosis", {"mode": "migrate"})
     done = [run.first.events, run.counters.events]
     tables = int(run.counters.pages[0])
     assert sum(int(events[:, TABLE_MOVED].sum()) for events in done) == moves * tables
@@ -175,8 +174,7 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
         places = zip(mapped["result"].tolist(), mapped["b"].tolist(), strict=True)
         kept[gone] &= not any(at < end and start < at + length for at, length in places)
     drawn = as_a_kernel_does(with_events(drawn, kept))
-    scenario = scenario_of(drawn)
-    run, first, second = twice(scenario, name)
+    run, first, second = twice(scenario_of(drawn), name)
     if not first:
         return
     counted, classes, happened, _ = naive.replay(
@@ -650,8 +648,7 @@ def test_leaf_tables_that_go_to_their_readers_are_where_a_twin_has_them(data, na
         made.remote, made.patience = Counter(), patience
         return made
 
-    params = {"walks": patience}
-    assert_same_as(case, twin, of_the_page("leaf-moves"), params)
+    assert_same_as(case, twin, of_the_page("leaf-moves"), {"walks": patience})
 
 
 def test_a_policy_that_does_not_say_how_many_tables_fill_themselves_has_one_of_each():

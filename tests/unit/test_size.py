@@ -182,8 +182,7 @@ def scaled_data_caches(name, by):
 def test_a_larger_run_has_the_tables_that_its_memory_takes(tmp_path, how):
     """64 MiB for 64 GiB, by hand: 32,768 leaf tables, 64 above them, one of each upper level."""
     capture = made(tmp_path / "made", size=64 * MIB, threads=4, nodes=4, **how)
-    times = 1024 // how.get("scale", 1)
-    linux, mitosis, thp = replay(capture, ["mitosis", "thp"], stands_for=times).results
+    linux, mitosis, thp = replay(capture, ["mitosis", "thp"], stands_for=1024 // how.get("scale", 1)).results
     tables = 64 * 512 + 64 + 1 + 1
     assert linux.pages["guest"] == linux.pages["guest_peak"] == tables
     assert thp.pages["guest"] == 64 + 1 + 1
@@ -232,8 +231,7 @@ def test_turns_keep_each_cpus_order_and_flushes_and_leave_no_cpu_behind(cpus, fl
     part = np.searchsorted(flushes, np.arange(len(cpu)), side="right")
     assert (np.diff(part[order]) >= 0).all()
     for one in set(cpus):
-        mine = order[cpu[order] == one]
-        assert (np.diff(mine) > 0).all()
+        assert (np.diff(order[cpu[order] == one]) > 0).all()
     for one, number in Counter(part.tolist()).items():
         seen = cpu[order[part[order] == one]]
         for which in set(seen.tolist()):

@@ -268,8 +268,7 @@ class Replayed:
         """One row per policy and window of time: throughput.window_rows; no rows without series."""
         rows = ((result, row) for result in self.results for row in window_rows(result.series))
         table = self._table(rows, columns=WINDOW_COLUMNS, nested=self._nested)
-        shares = {name: float for name in table.columns if str(name).endswith("_share")}
-        typed = table.astype(shares)
+        typed = table.astype({name: float for name in table.columns if str(name).endswith("_share")})
         typed.attrs["units"] = units_of(typed, WINDOW_COLUMNS)
         return typed
 

@@ -336,6 +336,5 @@ def timeline(
 def replayed_over_time(capture: Capture, policies: Policies, setup: Setup) -> Replayed:
     """The Replayed behind `timeline`; UsageError without a trace."""
     capture.trace  # noqa: B018 - UsageError without a trace
-    windows = setup.windows or WINDOWS
-    cold = replace(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
+    cold = replace(setup, machine=at_own_share(setup.machine), windows=setup.windows or WINDOWS, cold=True)
     return replay(capture, policies, cold)

@@ -102,8 +102,7 @@ def name(capture: Capture) -> str:
 
 def code(name: str) -> str:
     """A name for programs: tables_at_level_4, memory_mib, pages_2_mib of "2 MiB pages"."""
-    named = re.sub(r"^(\d .iB) (\w+)", r"\2 \1", name.replace("'", ""))
-    return re.sub(r"\W+", "_", named.lower()).strip("_")
+    return re.sub(r"\W+", "_", re.sub(r"^(\d .iB) (\w+)", r"\2 \1", name.replace("'", "")).lower()).strip("_")
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:

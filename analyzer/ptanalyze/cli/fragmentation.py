@@ -54,8 +54,7 @@ def command(
     with progress_bar() as progress:
         asks = after and not opened.snapshot.native  # else no machine has a part in it
         named = machine_for(opened, machine) if asks else machine or DEFAULT_MACHINE
-        setup = Setup.of(machine=named, progress=progress)
-        states, shaped = fragmented(opened, by, chosen, setup)
+        states, shaped = fragmented(opened, by, chosen, Setup.of(machine=named, progress=progress))
     table = partial(fragmentation_frame, states, opened.source)
     more = {} if after else {"with PTEMagnet's reservations": "fragmentation --after"}
     further = steps(capture, {**more, "what they gain": "whatif -p ptemagnet"}, opened)

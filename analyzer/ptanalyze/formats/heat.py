@@ -205,8 +205,7 @@ def cpu_rate(windows: np.ndarray, cpu: np.ndarray, of: np.ndarray, said: np.ndar
 
 def lines_ever(records: np.ndarray) -> int:
     """Lines that any of the records found used."""
-    order = np.lexsort([records["level"], records["base"]])
-    records = records[order]
+    records = records[np.lexsort([records["level"], records["base"]])]
     if not len(records):
         return 0
     new = np.append(True, (np.diff(records["base"]) != 0) | (np.diff(records["level"].astype(np.int64)) != 0))

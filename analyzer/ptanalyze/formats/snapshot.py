@@ -516,8 +516,7 @@ def read_vm(directory: str | PathLike[str]) -> HostDump:
     must_agree(path, record, tree, NAME)
     check_slots(path, record.slots)
     check_roots(path, record.roots, tree)
-    topology = topology_of(path, record.nodes)
-    return HostDump(tree, topology, record.slots, record.vcpus, record.roots, facts)
+    return HostDump(tree, topology_of(path, record.nodes), record.slots, record.vcpus, record.roots, facts)
 
 
 def write_vm(directory: str | PathLike[str], host: HostDump) -> None:

@@ -137,8 +137,7 @@ def doubts(host: Mapping[str, Any], guest: Mapping[str, Any]) -> Iterator[str]:
     if apart - up > SLACK:
         yield f"the guest booted {apart - up:,.0f} s after the host's dump was made: {WAY_OUT}"
     elif vmm is not None and up - apart - vmm > SLACK:
-        ago = up - apart - vmm
-        when = f"{ago:,.0f} s before the VMM was started"
+        when = f"{up - apart - vmm:,.0f} s before the VMM was started"
         yield f"the guest booted {when}, as after a migration; else {WAY_OUT}"
 
 
