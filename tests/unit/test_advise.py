@@ -441,21 +441,28 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize(("barred", "made", "said"), [(127, 1, True), (4, 40, False), (0, 9, False)])
-def test_page_size_is_not_judged_of_memory_whose_huge_pages_the_program_forbids(nodes, barred, made, said):
+@pytest.mark.parametrize(
+    ("why", "barred", "made", "said"),
+    [("forbidden", 127, 1, True), ("forbidden", 4, 40, False), ("forbidden", 0, 9, False),
+     ("split", 127, 128, True), ("split", 4, 44, False)],
+)  # fmt: skip
+def test_page_size_is_not_judged_of_memory_that_the_program_keeps_small(nodes, why, barred, made, said):
     linux, thp = results("thp")
     none = Interval.exactly(1.0)
     base = replace(linux, local_tables=none, local_data=none, classes=linux.classes[:nodes])
-    huge = replace(thp, speedup=none, facts={"regions_forbidden": barred, "regions_promoted": made})
-    about = verdict.Workload(np.array([9, 0][:nodes]), np.array([0, 9]))
+    huge = replace(thp, speedup=none, facts={f"regions_{why}": barred, "regions_promoted": made})
+    about = verdict.Workload(
+        np.array([9, 0][:nodes]), np.array([0, 9]), allocator="glibc", huge_pages="madvise"
+    )
     found = verdict.verdict([base], about, [huge])
-    assert [note.code for note in found.notes] == ["forbidden"] * said
-    assert found.of_page_size is (nodes == 1 and not said)
+    assert [note.code for note in found.notes] == [why] * said
+    assert found.of_page_size is (why == "split" if said else nodes == 1)
     assert (verdict.PAGES in {part.kind for part in found.parts}) is not said
     judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
     assert found.limit.code == judged[said]
     better = verdict.verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])
     assert better.kind == verdict.PAGES and len(better.notes) == said, "the rest gains, as far as is known"
+    assert (better.action is None) is (said and why == "split"), "no line keeps huge what calls split"
     freed = noted(GONE, CAREFUL, line="tables-gone-much", tables=9, share=0.57)
     found = verdict.verdict([replace(base, findings=(freed,))], about, [replace(huge, facts={})])
     assert found.limit.code == judged[True] and [note.code for note in found.notes] == ["gone"]

@@ -79,8 +79,7 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
     how = {"cold": True, "threads_on": "round-robin", "baseline": "linux"}
     _, thp = answered(full(1, []), [("thp", {"layers": layers})], chunks, **how)
     assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
-    said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
-    assert said == (layers == "both")
+    assert ("thp: page sizes change TLB reach: a filter pass of its own" in thp.notes) == (layers == "both")
     assert (thp.finding("contiguous") is not None) == (layers != "ept"), "compaction is not priced"
 
 
@@ -241,8 +240,7 @@ def test_a_huge_fault_zeroes_2_mib_at_the_price_of_512_pages(regions, touched):
 def test_collapsing_copies_what_was_mapped_and_zeroes_the_rest_once(mapped):
     pages = [(GIB + k * PAGE, 2048 + k) for k in range(mapped)]
     snapshot = build_snapshot(pages, vmas=[(GIB, GIB + REGION, "")])
-    trace = build_trace([(0, [GIB])], [(0, 0, Event.ROI_START, (), 0)])
-    linux, thp = ask_of(snapshot, "thp", trace=trace)
+    linux, thp = ask_of(snapshot, "thp", trace=build_trace([(0, [GIB])], [(0, 0, Event.ROI_START, (), 0)]))
     assert thp.data_copied == mapped and thp.count("pages_zeroed") == 0
     ns = mapped * COSTS.collapse_ns + (512 - mapped) * COSTS.zero_ns
     assert thp.once_cycles - linux.once_cycles == pytest.approx(ns * small_machine(2).ghz)
@@ -330,7 +328,7 @@ def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **p
 EDGE = st.sampled_from([0, 1, 5, 300, 511, 512, 513, 700, 1023, 1024])
 PARTS = st.tuples(EDGE, EDGE).filter(lambda edges: edges[0] < edges[1])
 CHANGES = st.sampled_from(
-    [(Event.MUNMAP, 0), (Event.MMAP, 3), (Event.MPROTECT, 1), (Event.MPROTECT, 3)]
+    [(Event.MUNMAP, 0), (Event.MMAP, 3), (Event.MPROTECT, 0), (Event.MPROTECT, 1), (Event.MPROTECT, 3)]
     + [(Event.MADVISE, advice) for advice in (4, 4, 8, 20)]
 )
 
@@ -343,7 +341,7 @@ def test_split_pages_fault_as_in_the_naive_kernel(program, frees):
     calls = [(0, 0, Event.MMAP, (GIB, 2 * REGION, 3, 0x32), GIB)]
     for step in program:
         if isinstance(step, int):
-            if first + step in kernel.vma:
+            if kernel.vma.get(first + step):
                 kernel.touch(first + step)
                 chunks.append((0, [GIB + step * PAGE]))
             continue
@@ -358,6 +356,25 @@ def test_split_pages_fault_as_in_the_naive_kernel(program, frees):
     counted = ask_of(snapshot, "thp", trace=build_trace(chunks, calls))[-1] if chunks else None
     got = (counted.count("faults"), counted.count("pages_zeroed")) if chunks else (0, 0)
     assert got == (kernel.faults, kernel.zeroed)
+
+
+def opened(k, prot=3):
+    return Event.MPROTECT, (GIB + k * 32 * PAGE, 32 * PAGE, prot), 0
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize(
+    ("reserved", "then", "small"),
+    [(0, [], 0), (0, [opened(5, 1)], 1), (0, [opened(5, 0), opened(5)], 1), (1, [], 4)],
+)
+def test_mprotect_splits_no_page_of_memory_that_was_reserved(begins, reserved, then, small):
+    """Growth of glibc's arenas: mmap(PROT_NONE), then mprotect by a few pages, used at once."""
+    calls = [(0, 0, Event.MMAP, (GIB, 4 * REGION, reserved, 0x4022), GIB)]
+    calls += [(k, 0, *opened(k)) for k in range(64)] + [(64, 0, *call) for call in then]
+    seen = [(0, [GIB + k * 32 * PAGE]) for k in range(64)]
+    calls += [(64, 0, Event.ROI_START, (), 0)] * begins
+    result = ask_of(full(4), "thp", trace=build_trace([*seen, *seen], calls))[-1]
+    assert result.facts["regions_promoted"] == 4 and result.facts.get("regions_split", 0) == small
 
 
 def advised(start, length, advice=NO_HUGE, result=0):

@@ -290,9 +290,9 @@ SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE, FEW = "server", "perhaps", "nothing",
 PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
-HUGE, RESET, INTERLEAVE = "thp", "ept-reset", "interleave"
+HUGE, RESET, INTERLEAVE, SPLIT = "thp", "ept-reset", "interleave", "split"
 SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
-HUGE_UNKNOWN = {*SETTLED, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
+HUGE_UNKNOWN = {*SETTLED, SPLIT, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
 FORBIDDEN_MUCH = 0.1  # share of what could be huge that the program forbids to be, from which on it is said
@@ -440,7 +440,7 @@ def verdict(
     if about is None or few:
         return Verdict(base, answers, [], few, [], None, None, beware)
     huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
-    barred = _forbidden(huge, about)
+    barred = _kept_small(huge, about)
     if (gone := base.finding(GONE)) and gone.weight == CAREFUL:  # many walks go there
         barred.append(message("unknown", "gone", **gone.numbers))
     told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
@@ -448,7 +448,9 @@ def verdict(
     answered, codes = bool(answers) and answers[0].result.policy == HUGE, {note.code for note in notes}
     limit = limit_of(base, parts, about, answered, codes)
     away = _spread_data(base, within, about) if limit and limit.code == SERVER else None
-    action = away or _action(base, [p for p in parts if not p.least or UNTOLD not in codes], within, about)
+    fleeting = PAGES if SPLIT in codes else None
+    lasts = [p for p in parts if p.kind != fleeting and not (p.least and UNTOLD in codes)]
+    action = away or _action(base, lasts, within, about)
     beyond = [result for result in results[1:] if label_of(result) in over]
     research = _research(base, within, beyond, gained)
     return Verdict(base, answers, parts, limit, notes, action, research, beware)
@@ -530,14 +532,15 @@ def _unmeasured(base: Result, about: Workload) -> list[Message]:
     return notes
 
 
-def _forbidden(huge: Result | None, about: Workload) -> list[Message]:
+def _kept_small(huge: Result | None, about: Workload) -> list[Message]:
     """Memory that the program's own calls keep small, of which the gain of huge pages tells nothing."""
     count = {} if huge is None else huge.facts
-    barred, made = count.get("regions_forbidden", 0), count.get("regions_promoted", 0)
-    if not barred or barred < FORBIDDEN_MUCH * (barred + made):
-        return []
     call = PRCTL if about.huge_pages == DISABLED else FORBIDDEN
-    return [message("unknown", "forbidden", size=barred * HUGE_BYTES, call=call)]
+    barred, split, made = (count.get(f"regions_{of}", 0) for of in ("forbidden", "split", "promoted"))
+    kept = (("forbidden", barred, FORBIDDEN_MUCH * (barred + made)), (SPLIT, split, made / 2))
+    return [
+        message("unknown", of, size=n * HUGE_BYTES, call=call) for of, n, much in kept if n >= (much or 1)
+    ]
 
 
 def limit_of(

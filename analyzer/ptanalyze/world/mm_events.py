@@ -122,18 +122,20 @@ class _Bytes:
     def become(self, start: int, end: int, becomes: Sequence[int]) -> list[tuple[int, int, int]]:
         """Change the state of start..end, by that before; what `within` said then."""
         before = self.within(start, end)
-        if all(becomes[state] == state for _, _, state in before):
+        lows, was = [*map(itemgetter(0), before)], [*map(itemgetter(2), before)]
+        becoming = [*map(becomes.__getitem__, was)]
+        if becoming == was:
             return before
         first, past = bisect_right(self.begin, start) - 1, bisect_left(self.begin, end)
-        pieces = [(lo, becomes[state]) for lo, _, state in before]
+        pieces = list(zip(lows, becoming, strict=True))
         if self.begin[first] < start:
             pieces.insert(0, (self.begin[first], self.state[first]))
         if past < len(self.begin) and self.begin[past] == end:
             past += 1
         pieces.append((end, self.state[past - 1]))
-        states = [self.state[first - 1] if first else None, *(state for _, state in pieces)]
+        states = [self.state[first - 1] if first else None, *map(itemgetter(1), pieces)]
         kept = [piece for piece, last in zip(pieces, states, strict=False) if piece[1] != last]
-        self.begin[first:past], self.state[first:past] = [lo for lo, _ in kept], [state for _, state in kept]
+        self.begin[first:past], self.state[first:past] = map(itemgetter(0), kept), map(itemgetter(1), kept)
         return before
 
     def move(self, start: int, end: int, there: int) -> None:
@@ -520,13 +522,14 @@ Change: TypeAlias = tuple[int, int, int, int, int]
 
 def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
     """Yield (index of the event, what it does, first byte, one past the last, protection or -1)."""
-    rows = effects(events)
+    rows, untouchable = effects(events), _Bytes()
     of = events[rows["event"]]
     calls = zip(of["kind"].tolist(), of["c"].tolist(), emptying(of).tolist(), strict=True)
     for (at, _, what, start, end, there), (kind, c, empties) in zip(rows.tolist(), calls, strict=True):
         if what in (UNMAPPED, ROOM, FREE):
             yield at, UNMAPS, start, end, -1
         elif what in (NEW, OVER):
+            untouchable.become(start, end, (kind == Event.MMAP and not c,) * 2)
             yield at, MAPS, start, end, c if kind == Event.MMAP else -1
         elif what == MOVED:
             torn = (there - start) % REGION > 0
@@ -534,8 +537,9 @@ def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
             yield at, MAPS, there, there + end - start, -1
             if torn:
                 yield at, ARRIVES, there, there + end - start, -1
-        elif kind == Event.MPROTECT:
-            yield at, PROTECTS, start, end, c
+        elif kind == Event.MPROTECT:  # what PROT_NONE reserved has no pages: malloc's arenas grow by this
+            for lo, hi, reserved in untouchable.become(start, end, (False, not c)):
+                yield at, MAPS if reserved and c else PROTECTS, lo, hi, c
         elif kind == Event.MADVISE and c in ADVICE_THAT_CLEARS:
             yield at, FREES if empties and linux.frees_emptied_tables else EMPTIES, start, end, -1
         elif kind == Event.MADVISE and c != MADV_COLLAPSE:
@@ -572,7 +576,8 @@ def splits(events: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarr
 # A fault makes a huge page only where no table is (create_huge_pmd, Linux 6.1) and one VMA holds all 2 MiB
 # (thp_vma_suitable_order): what a call has split stays small until its table is freed, by unmapping all of
 # it or by MADV_DONTNEED (Linux.frees_emptied_tables). Left out are khugepaged, which scans 16 MiB of all
-# programs in 10 s, MADV_COLLAPSE, and writes after fork.
+# programs in 10 s, MADV_COLLAPSE, and writes after fork. Where no call splits it, memory is huge whose VMA
+# grew by parts (brk, mprotect after PROT_NONE), which these two bring about.
 
 NOTHING, HUGE, SMALL = range(3)
 READ_WRITE, TOUCHES_AT_ONCE = 3, 1 << 19
