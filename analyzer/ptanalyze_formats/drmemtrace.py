@@ -105,8 +105,7 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> 
 def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int], time: int) -> None:
     if segment.tid not in threads:
         new = threads[segment.tid] = len(threads)
-        started = pt.trace.Event.THREAD_START
-        writer.event(started, a=segment.tid, b=UNKNOWN_THREAD, thread=new, time=time)
+        writer.event(pt.trace.Event.THREAD_START, a=segment.tid, b=UNKNOWN_THREAD, thread=new, time=time)
     thread = threads[segment.tid]
     cpu, when = np.full(len(segment.page), segment.cpu), np.full(len(segment.page), time)
     writer.accesses_of(
@@ -185,8 +184,7 @@ class Reader:
 
     def check_header(self, record: np.void) -> None:
         if record["type"] != HEADER:
-            why = "no drmemtrace trace: it begins with a header"
-            raise self.wrong("type", int(record["type"]), why)
+            raise self.wrong("type", int(record["type"]), "no drmemtrace trace: it begins with a header")
         if record["value"] not in VERSIONS:
             known = f"versions {VERSIONS[0]} to {VERSIONS[-1]} can be read"
             if record["value"] & 0xFFFFFFFF in VERSIONS:

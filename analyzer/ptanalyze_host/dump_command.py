@@ -129,8 +129,7 @@ def dump_vm(
     if not guest_tables and cr3:
         raise click.UsageError("--cr3 goes with --guest-tables")
     output = output or pt.options.free_name(str(pid))
-    lines = dump(pid, output, stop=stop, max_stop=max_stop, vm=descriptor, guest=guest_tables, cr3=cr3)
-    for line in lines:
+    for line in dump(pid, output, stop=stop, max_stop=max_stop, vm=descriptor, guest=guest_tables, cr3=cr3):
         pt.options.echo(line, err=True)
     if not any(root.kind != "shadow" and root.table is not None for root in pt.formats.read_vm(output).roots):
         why = "without EPT or NPT KVM has shadow tables, which map guest-virtual addresses"

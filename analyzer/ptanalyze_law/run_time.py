@@ -142,7 +142,7 @@ def predictions_frame(calibration: pt.law.Calibration, runs: Iterable[Prediction
         }
         for prediction in runs
     ]
-    noted = [pt.columns.Finding("calibration-assumed", line, pt.columns.NOTE) for line in calibration.assumed]
+    noted = [pt.columns.Finding("calibration-assumed", line) for line in calibration.assumed]
     doubts = [("calibration-doubt", line) for line in calibration.flags]
     doubts += [("run-doubt", prediction.doubt) for prediction in runs if prediction.doubt]
     return pt.columns.described(

@@ -454,9 +454,8 @@ def not_undone(blocks: Blocks, wrong: np.ndarray, then: str | None = None) -> st
     at once); "" for none."""
     if then is None:
         each = (doubts(blocks.words(at, 1), blocks.zero)[2][0, -1] for at in blocks.address[wrong].tolist())
-        then = "shared until the other process ends or writes to them; if it is still there then, " * any(
-            each
-        )
+        then = "shared until the other process ends or writes to them; if it is still there then, "
+        then *= any(each)
     count = pt.errors.plural(int(wrong.sum()), "block")
     text = f"{count} of {pt.live.called(blocks.pid)}, {then}undo with: {to_undo(blocks.pid)}"
     return text if wrong.any() else ""

@@ -199,11 +199,10 @@ def command(
     seconds = seconds or 10.0
     with ExitStack() as stack:
         done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)
-    each = sorted(done.slowdowns)
-    ratio = each[0], done.slowdown, each[-1]
+    each = done.slowdowns
     of_each = f", {pt.errors.plural(len(each), 'pair')} of {seconds:g} s each"
     few = len(each) < pt.law.PageTrial.LEAST_PAIRS
-    pt.options.echo(written(ratio, "run time with far tables", "near ones", of_each, few=few))
+    pt.options.echo(written(trial.paired(each), "run time with far tables", "near ones", of_each, few=few))
     if file is not None:
         write(file, done)
 

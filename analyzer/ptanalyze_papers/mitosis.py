@@ -137,8 +137,7 @@ def poster(bench: Bench) -> Iterator[Row]:
     moved = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")
     alone = scaled(bench).replace("one thread per socket", "one thread")
     yield PAPER.row("single-threaded", gain(moved["mitosis"]), scaled=alone)
-    ours = predicted(FAMILY, "GUPS", LOCAL, "RPI-LD")
-    yield PAPER.row("gups", ours, prediction="GUPS RPI-LD ")
+    yield PAPER.row("gups", predicted(FAMILY, "GUPS", LOCAL, "RPI-LD"), prediction="GUPS RPI-LD ")
 
 
 def haswell() -> pt.Machine:
