@@ -63,8 +63,7 @@ def copy_tables(source: Path, directory: Path) -> str:
 
     CaptureError where the source is damaged, UsageError where it has no page tables.
     """
-    capture = pt.open_capture(source)
-    nested = capture.snapshot.host is not None
+    nested = pt.open_capture(source).snapshot.host is not None
     for name in TABLES + (NESTED_TABLES if nested else ()):
         with pt.safe_files.open_inside(source / name) as file:
             pt.formats.copy_private(file, directory / name)

@@ -53,6 +53,7 @@ CORES = {
     "granite-rapids": (170, 172, 173, 174, 181, 189, 197, 198),
 }
 NEWER = 143  # other models from Sapphire Rapids on
+AMX = ("sapphire-rapids", "emerald-rapids", "granite-rapids")
 GHZ = re.compile(r"@ (\d{1,2}(?:\.\d{1,3})?)GHz", re.ASCII)
 BOGOMIPS = re.compile(r"\d{1,6}(?:\.\d{1,3})?", re.ASCII)
 SIZE = re.compile(r"(\d{1,9})([KMG])", re.ASCII)
@@ -237,7 +238,9 @@ def nearest(cpu: Mapping[str, str]) -> str:
     if family >= DIAMOND_RAPIDS:
         return "granite-rapids"
     others = "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
-    return next((name for name, models in CORES.items() if model in models), others)
+    core = next((name for name, models in CORES.items() if model in models), others)
+    shown_older = core not in AMX and "amx_tile" in cpu.get("flags", "").split()  # by a hypervisor
+    return AMX[0] if shown_older else core
 
 
 def host_nodes(system: Path) -> dict[int, sysfs.HostNode]:

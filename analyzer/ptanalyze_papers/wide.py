@@ -28,11 +28,10 @@ OUTSIDE = 225
 def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> pt.Capture:
     """Capture of a workload that all sockets share, of a size whose tables fit no cache."""
     size = bench.size(32 * GIB, 16 * GIB)
-    accesses = bench.size(4_000_000, 200_000)
     asked: dict[str, Any] = {
         "size": size,
         "guest": guest,
-        "accesses": accesses,
+        "accesses": bench.size(4_000_000, 200_000),
         "instructions_per_access": OUTSIDE,
         "init_trace": False,
     }

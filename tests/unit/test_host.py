@@ -650,6 +650,9 @@ def test_a_cpu_is_likened_to_its_core_by_vendor_family_and_model():
     for (vendor, family), models in MODELS.items():
         facts = {"vendor_id": vendor, "cpu family": str(family)}
         assert {model: nearest(facts | {"model": str(model)}) for model in models} == models
+    masked = {"vendor_id": "GenuineIntel", "cpu family": "6", "flags": "fpu amx_bf16 amx_tile"}
+    shown = {167: "sapphire-rapids", 85: "sapphire-rapids", 207: "emerald-rapids", 173: "granite-rapids"}
+    assert {model: nearest(masked | {"model": str(model)}) for model in shown} == shown
 
 
 @pytest.mark.parametrize(
