@@ -115,8 +115,7 @@ def beginning(trace, touches):
             columns = {name: getattr(batch, name)[:n] for name in ("page", "write", "count")}
             yield replace(batch, chunks=slice(batch.chunks.start, stop), **columns)
 
-    events = trace.events[trace.events["chunk"] <= count]
-    return replace(trace, chunks=chunks, events=events, batches=batches)
+    return replace(trace, chunks=chunks, events=trace.events[trace.events["chunk"] <= count], batches=batches)
 
 
 # A Trace written again as a trace.ptt, or without what its program called outside the region of interest.

@@ -110,8 +110,7 @@ def scripted(scenario, threads):
     regions = sorted(huge_regions(operations(scenario)))
     pages += [Page(BASE + (region << 21), 512 * (1 + k), 2) for k, region in enumerate(regions)]
     snapshot = build_snapshot(pages, nodes=NODES, vmas=[(0, PAGE, "none")])
-    trace = build_trace(process.chunks, process.events, max(process.on) + 1)
-    made = case(snapshot, trace, NODES, threads)
+    made = case(snapshot, build_trace(process.chunks, process.events, max(process.on) + 1), NODES, threads)
     cpus, event_cpus = (np.array(x, np.int32) for x in (process.cpus, process.event_cpus))
     return made._replace(placement=replace(made.placement, chunk_cpu=cpus, event_cpu=event_cpus))
 
@@ -209,8 +208,7 @@ def holdings(run):
     if run.plan.name == "hydra":
         return state.tables, state.entries
     nodes = sum(1 << int(n) for n in state.copies)
-    shape = (len(mapped.valid), NODES, 8)
-    valid = np.ascontiguousarray(np.broadcast_to(mapped.valid[:, None], shape))
+    valid = np.ascontiguousarray(np.broadcast_to(mapped.valid[:, None], (len(mapped.valid), NODES, 8)))
     return mapped.exists * np.uint64(nodes), valid
 
 

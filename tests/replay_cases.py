@@ -246,8 +246,7 @@ def ask(snapshot, *names, params=None, trace=None, machine=None):
     """[Result]: linux's, then those of the policies, all with the same parameters."""
     policies, small = [(name, params or {}) for name in names], small_machine(2)
     none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
-    caches = msgspec.structs.replace(small.walk_caches, **none)
-    cold = msgspec.structs.replace(small, walk_caches=caches)
+    cold = msgspec.structs.replace(small, walk_caches=msgspec.structs.replace(small.walk_caches, **none))
     how = {"threads_on": "round-robin", "baseline": "linux", "cold": True}
     return answered(snapshot, policies, trace, machine=machine or cold, **how)
 

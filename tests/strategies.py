@@ -104,8 +104,7 @@ def guest_frames(tree):
         level = int(tree.level[table])
         for raw in (int(e) for e in tree.entries[table] if int(e)):
             if level == 1 or raw & 0x80:
-                address = raw if raw & 1 else ~raw
-                needed.append((address & ((1 << 52) - (1 << (3 + 9 * level))), level))
+                needed.append(((raw if raw & 1 else ~raw) & ((1 << 52) - (1 << (3 + 9 * level))), level))
     return needed
 
 
@@ -306,8 +305,7 @@ def traces(draw, snapshot, max_touches=12):
         st.tuples(va, st.sampled_from([PAGE, 2 * PAGE, REGION, 1 << 30]), st.sampled_from([1, 4, 14])),
         st.sampled_from([0, 0, 0, -22]),
     )
-    events = sorted(draw(st.lists(event, max_size=4)), key=lambda e: e[0])
-    return build_trace(chunks, events, threads)
+    return build_trace(chunks, sorted(draw(st.lists(event, max_size=4)), key=lambda e: e[0]), threads)
 
 
 def _mapped_pages(tree):

@@ -246,8 +246,7 @@ def write_samples(
     order = np.argsort(columns["tid"], kind="stable")  # perf script prints in order of time
     columns = {key: column[order] for key, column in columns.items()}
     tids, first = np.unique(columns["tid"], return_index=True)
-    ends = [*first[1:].tolist(), len(order)]
-    for tid, begin, end in zip(tids.tolist(), first.tolist(), ends, strict=True):
+    for tid, begin, end in zip(tids.tolist(), first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
         part = slice(begin, end)
         time = np.maximum(columns["time"][part] - start, 0)
         if tid not in threads:

@@ -160,11 +160,10 @@ def started(
 def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
     """Lines on a file of samples, without the pages whose bits the kernel does not clear."""
     uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
-    times = cost["readings"] / cost["samples"]
     lines = [
         f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, "
         f"{cost['seconds']:.3g} s long together: each clears the accessed bits of {cost['tables']:.0f} "
-        f"tables, then reads them {times:.0f} times; per sample "
+        f"tables, then reads them {cost['readings'] / cost['samples']:.0f} times; per sample "
         f"{pt.errors.about(cost['clear_ms'])} ms to clear, {pt.errors.about(cost['read_ms'])} ms to read"
     ]
     if uses:

@@ -354,8 +354,7 @@ def of_firmware(folder: Path, nodes: sysfs.HostNodes, ns: np.ndarray, source: st
     memory, homes = cpus.sum(axis=1) == 0, [group[0] for group in groups]
     if memory.all():
         raise pt.errors.InputError(folder, "node*/cpulist", "empty", "no node with CPUs")
-    at = [ids.index(home) for home in homes]
-    mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, at]
+    mean = cpus / np.maximum(cpus.sum(axis=1, keepdims=True), 1) @ ns[:, [ids.index(home) for home in homes]]
     with_cpus = [home for home, none in zip(homes, memory, strict=True) if not none]
     flags = [*asymmetric("idle", with_cpus, mean[~memory][:, ~memory]), sysfs.without_memory(groups)]
     both = np.ix_(~memory, ~memory)

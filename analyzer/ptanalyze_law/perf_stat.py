@@ -251,8 +251,7 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
     """
     modes = modes_of(stat)
     names = {name for name, letters in stat.counters if letters == modes}
-    every = {name for name, _ in stat.counters}
-    if stat.seconds and not every & {*CYCLES, *WALK_EVENTS, EPT}:
+    if stat.seconds and not {name for name, _ in stat.counters} & {*CYCLES, *WALK_EVENTS, EPT}:
         return pt.law.MeasuredRun(seconds=stat.seconds, cpus=stat.cpus)
     cycles = value_of(stat, first_of(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)

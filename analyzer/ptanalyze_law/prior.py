@@ -337,8 +337,7 @@ def factor(groups: Sequence[Sequence[float]]) -> float:
     if freedom < 1:
         return 2.0
     deviation = sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in members) / freedom)
-    size = len(members[0])
-    return exp(t_95(freedom) * deviation * sqrt(1 + 1 / size))
+    return exp(t_95(freedom) * deviation * sqrt(1 + 1 / len(members[0])))
 
 
 def around(values: Sequence[float], times: float) -> pt.Interval:

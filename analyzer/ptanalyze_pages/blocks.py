@@ -219,8 +219,7 @@ class Blocks:
             ranges.append(regions[:count, :2].astype(np.int64))
             at = struct.unpack_from("Q", asked, 32)[0]
         found = np.concatenate([np.full((1, 2), -1), *(each for each in ranges if len(each))])
-        at_range = np.searchsorted(found[:, 0], self.address, "right") - 1
-        return np.asarray(self.address < found[at_range, 1])
+        return np.asarray(self.address < found[np.searchsorted(found[:, 0], self.address, "right") - 1, 1])
 
     def shares(self) -> tuple[int, int]:
         """(bytes of the process in huge pages now, resident anonymous bytes)."""

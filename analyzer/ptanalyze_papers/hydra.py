@@ -37,8 +37,7 @@ def figure_1(bench: Bench) -> Iterator[Row]:
 def newer_kernel() -> float:
     """Slow-down of mprotect in a kernel whose call takes longer while its shootdowns take as long."""
     costs = pt.machine.load_costs(pt.load_machine("hydra-haswell"))
-    call = replace(costs.call, mprotect=SLOWER_CALL * costs.call.mprotect)
-    slower = replace(costs, call=call)
+    slower = replace(costs, call=replace(costs.call, mprotect=SLOWER_CALL * costs.call.mprotect))
     return calls("mprotect", CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
 
 

@@ -41,9 +41,8 @@ def measured(
 
     known  the runs from which ours is predicted; without ours it is not reproducible
     """
-    name = "-".join([where.replace(" ", ""), family, workload, config, *known[1:]])
     return PAPER.measured(
-        name,
+        "-".join([where.replace(" ", ""), family, workload, config, *known[1:]]),
         where,
         f"{workload}, {config} over {over}, from {' and '.join(known)}",
         "x",
@@ -76,8 +75,7 @@ def figure_9(bench: Bench) -> Iterator[Row]:
     where = "Figure 9"
     for workload in ("BTree", "Canneal"):
         for config in ("F", "F-A", "I"):
-            run = run_of(WIDE, workload, config)
-            ours, basu = replicated(run, (THREE_OF_FOUR, 0.0), FAMILY, workload)
+            ours, basu = replicated(run_of(WIDE, workload, config), (THREE_OF_FOUR, 0.0), FAMILY, workload)
             yield measured(
                 where, WIDE, workload, config, f"{config}+M", (config,), ours, "replicas", basu=basu
             )

@@ -373,6 +373,5 @@ def million_entries_per_second(machine: pt.Machine, call: str, entries: int, cop
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages
         count.events[at, [pt.kernels.FAULT, pt.kernels.PAGES_ZEROED], 0, 0] = populated = entries
-    events = np.stack([count.events, count.host_events])
-    ns = float(pt.counts.busy_ns(events, machine, costs, made).sum())
+    ns = float(pt.counts.busy_ns(np.stack([count.events, count.host_events]), machine, costs, made).sum())
     return 1e3 * entries / (ns - costs.fault_ns * populated)

@@ -91,8 +91,7 @@ def predicted(one: Replayed, interleaved: bool) -> pt.Interval:
     loaded memory."""
     machine = pt.load_machine(one.machine)
     llc = machine.llc
-    runs = [llc.every_share[0], *llc.every_share]
-    missed = np.interp(np.log(runs), np.log(SHARES), one.missed)
+    missed = np.interp(np.log([llc.every_share[0], *llc.every_share]), np.log(SHARES), one.missed)
     costs = pt.machine.load_costs(machine)
     here = np.eye(machine.nodes) / machine.nodes
     away = np.full_like(here, machine.nodes**-2)

@@ -230,8 +230,7 @@ def streams(pages: int, turns: int, run: int = RUN) -> Script:
     begin = [Random(np.random.default_rng([7, t]), 0, pages, pages, 0.0, SKEW, 7) for t in range(THREADS)]
     for _ in range(turns):
         for thread in range(THREADS):
-            starts = begin[thread](-(-TURN // run))
-            touched = (starts[:, None] + np.arange(run)).ravel()[:TURN] % pages
+            touched = (begin[thread](-(-TURN // run))[:, None] + np.arange(run)).ravel()[:TURN] % pages
             script.touch(thread, first + touched, write=False)
     return script
 

@@ -269,8 +269,7 @@ def completed(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ptanalyze"])
 
     def offered(shell, *words):
-        line = " ".join(["ptanalyze", *words])
-        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_WORDS", " ".join(["ptanalyze", *words]))
         monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
         monkeypatch.setenv("_PTANALYZE_COMPLETE", f"{shell}_complete")
         assert run() == 0
@@ -365,8 +364,7 @@ def test_defaults_come_from_the_environment_and_what_is_typed_wins(pt, monkeypat
     monkeypatch.setenv("PTANALYZE_WHATIF_MACHINE", "hydra-haswell")
     asked = "whatif", sample, "-p", "linux", "--json"
     both = pt(*asked), pt(*asked, "-m", "ice-lake")
-    models = [json.loads(ran.out)["result"][0]["machine"] for ran in both]
-    assert models == ["hydra-haswell", "ice-lake"]
+    assert [json.loads(ran.out)["result"][0]["machine"] for ran in both] == ["hydra-haswell", "ice-lake"]
 
 
 # Numbers in the environment that are none are as good as not set.

@@ -105,8 +105,7 @@ def test_the_manual_has_a_row_for_every_command_with_json():
 
 def test_the_manual_says_what_each_command_draws_with_which_function():
     rows = rows_of("howto/plots.md")
-    told = [name for command, _, _ in rows for name in re.findall(r"`([^`]+)`", command)]
-    assert {*told} == DRAWN
+    assert {name for command, _, _ in rows for name in re.findall(r"`([^`]+)`", command)} == DRAWN
     functions = {name for _, _, functions in rows for name in re.findall(r"`(\w+)`", functions)}
     assert functions == {*plots.__all__, "prediction_plot", "validation"} - {"save"}
 

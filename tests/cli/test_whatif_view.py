@@ -74,8 +74,7 @@ def test_no_sentence_stands_twice_and_counts_are_written_with_their_nouns():
 def told(result, policy, speedup, pages, once=0.0):
     """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
     pages = {**result.pages, "guest_peak": result.pages["guest_peak"] + pages}
-    more = replace(result, policy=policy, pages=pages)
-    return sped_up(replace(more, once_cycles=once), *speedup)
+    return sped_up(replace(result, policy=policy, pages=pages, once_cycles=once), *speedup)
 
 
 def test_equal_gains_rank_by_memory_then_one_time_cost(results):
@@ -163,8 +162,7 @@ def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
     assert quoted in " ".join(pt(*words.split()).out.split())
     (words,), (quoted,) = (re.findall(how, readme) for how in (r"`(synth [^`]*)`", r'\*"(At [^"]*)"\*'))
     pt(*words.split(), "-o", tmp_path / "made")
-    answer = " ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split())
-    assert " ".join(quoted.split()) in answer
+    assert " ".join(quoted.split()) in (" ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split()))
 
 
 WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store"))]
@@ -395,5 +393,4 @@ def test_on_one_node_no_table_of_placements_is_shown_but_how_to_measure_pages(pt
     [(policies(), [], "no-p"), ([], [f"{REPLICATE}.mode=no-f"], "no-f"), ([REPLICATE], [], None)],
 )
 def test_a_guest_that_sees_no_nodes_asks_for_them_unless_a_mode_is_set(names, settings, mode):
-    asked = dict(configured(list(names), settings, load("vm-numa-oblivious")))
-    assert asked[REPLICATE].get("mode") == mode
+    assert dict(configured(list(names), settings, load("vm-numa-oblivious")))[REPLICATE].get("mode") == mode

@@ -81,8 +81,7 @@ def trace_into(path, touched, roi=False, stripped=()):
     facts = {"tracer": "fuzz", "instructions": True, "pid": 1234, "command": "./x y"}
     with new_trace(path, stripped=stripped, **facts) as writer:
         for k in range(4):
-            parent = 0 if k else UNKNOWN_THREAD
-            writer.event(Event.THREAD_START, 1234 + k, parent, thread=k, time=k)
+            writer.event(Event.THREAD_START, 1234 + k, 0 if k else UNKNOWN_THREAD, thread=k, time=k)
         for chunk in range(12):
             thread, count = int(rng.integers(4)), int(rng.integers(1, 40))
             page = (rng.choice(np.array(touched, np.int64), count) >> 12) + rng.integers(0, 3, count)

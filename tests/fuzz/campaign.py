@@ -185,8 +185,7 @@ def main(seconds, first=0):
         os.environ["XDG_STATE_HOME"] = f"{place}/state"  # nobody's key signs what is made here
         made = prepared(Path(place))
         os.chdir(place)
-        until = began + float(seconds)
-        findings = campaign(range(int(first), 1 << 40), made, Path(place), until)
+        findings = campaign(range(int(first), 1 << 40), made, Path(place), began + float(seconds))
     print(findings.report(time.monotonic() - began))
     return bool(findings.wrong)
 

@@ -70,8 +70,7 @@ def decode(trace):
 
 def compiled(path):
     """Nothing of a changed file may be loaded: it is code."""
-    code = load_code(path)
-    assert code in (None, KEPT), "damaged code was loaded"
+    assert load_code(path) in (None, KEPT), "damaged code was loaded"
 
 
 def named_otherwise(files, r):

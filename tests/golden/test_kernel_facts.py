@@ -68,8 +68,7 @@ def test_the_replay_and_its_twin_do_what_the_kernel_did_but_for_the_differences_
     found, compared = set(), 0
     for scenario in facts(kernel):
         policy, params = replayed_as(kernel, scenario)
-        threads = 8 if "eight" in kernel else 4
-        count, differ = differences(scenario, policy, params, threads, model)
+        count, differ = differences(scenario, policy, params, 8 if "eight" in kernel else 4, model)
         compared += count
         found |= {(scenario["name"], *at) for at in differ}
     assert compared > 350

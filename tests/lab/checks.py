@@ -86,8 +86,7 @@ def native_dump_is_true(machine, run, regions):
     assert (tree.node == run.ram.node(tree.frame)).all()
     equal_raw_memory(tree, tree.frame, run.ram)
     for touched in read_log((run.share / "touched").read_text(), regions):
-        frames = pages_hold_magic(touched, tree, run.ram)
-        placed_as_asked(touched.region.pages, run.ram.node(frames))
+        placed_as_asked(touched.region.pages, run.ram.node(pages_hold_magic(touched, tree, run.ram)))
         placed_as_asked(touched.region.tables, tree.node[touched.holds(tree.base)])
     counted = json.loads((run.share / "survey.json").read_text())  # table pages by level and node
     assert counted["unread"] == 0

@@ -83,8 +83,7 @@ def test_four_nodes_with_a_randomized_kernel(dump):
 @pytest.mark.lab(full=True)
 def test_five_levels_and_addresses_that_need_them(dump):
     machine = Machine(cpu="max,la57=on")
-    run = dump(machine, EVERYWHERE, base=1 << 52)
-    snapshot = native_dump_is_true(machine, run, EVERYWHERE)
+    snapshot = native_dump_is_true(machine, dump(machine, EVERYWHERE, base=1 << 52), EVERYWHERE)
     assert snapshot.guest.levels == 5 and snapshot.guest.base.max() >= 1 << 52
 
 
@@ -101,8 +100,7 @@ def test_five_levels_without_randomization(dump):
 @pytest.mark.lab(full=True)
 def test_page_table_isolation_has_two_roots_and_the_kernels_is_dumped(dump):
     machine = Machine(options="pti=on numa_balancing=disable")
-    run = dump(machine, EVERYWHERE)
-    native_dump_is_true(machine, run, EVERYWHERE)
+    native_dump_is_true(machine, dump(machine, EVERYWHERE), EVERYWHERE)
 
 
 @pytest.mark.lab(full=True)
@@ -121,16 +119,14 @@ def test_eight_nodes(dump):
     machine = Machine(nodes=8, node_mib=512)
     regions = [Region("4k", bind(7 - node), bind(node), cpu=node) for node in range(8)]
     regions += [Region("4k", interleave(*range(8)), interleave(*range(8)), mib=64)]
-    run = dump(machine, regions)
-    native_dump_is_true(machine, run, regions)
+    native_dump_is_true(machine, dump(machine, regions), regions)
 
 
 @pytest.mark.lab(full=True)
 def test_pages_of_1_gib(dump):
     machine = Machine(node_mib=2048, options="numa_balancing=disable hugepagesz=1G hugepages=2:1")
     regions = [Region("1g", bind(2), bind(1), mib=1024, step=1 << 16), *EVERYWHERE]
-    run = dump(machine, regions)
-    native_dump_is_true(machine, run, regions)
+    native_dump_is_true(machine, dump(machine, regions), regions)
 
 
 TWO_NODES = Machine(nodes=2, node_mib=512, fast=True, cpu=SVM_CPU)

@@ -105,8 +105,7 @@ def fragmentation(snapshot, by_vma):
                 unresolved[group] += 1
             else:
                 lines.setdefault((group, table, slot // 8), []).append(found)
-    counts = Counter((group, len(found), len(set(found))) for (group, _, _), found in lines.items())
-    return counts, unresolved
+    return Counter((group, len(found), len(set(found))) for (group, _, _), found in lines.items()), unresolved
 
 
 # Groups of CPUs by brute force: every threshold, the closure of what lies below it, every pair looked at.

@@ -305,8 +305,7 @@ def compare(trees, owners):
         for tree, of_tree in enumerate(known):
             if tree == owner:
                 continue
-            mine = of_tree.get((address, level))
-            for word in words(mine, theirs):
+            for word in words(of_tree.get((address, level)), theirs):
                 counts.setdefault((tree, level), Counter())[word] += 1
     return counts
 

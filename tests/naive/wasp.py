@@ -72,8 +72,7 @@ class Wasp(Policy):
         self.touched = {memory.chain(va << 9)[0] for va in memory.region_level}
         chunks = [(int(c["time"]), int(c["accesses"])) for c in trace.chunks]
         self.chunk_of_walk = [k for k, c in enumerate(trace.chunks) for _ in range(int(c["touches"]))]
-        walks = [int(c["touches"]) for c in trace.chunks]
-        self.due = daemon(chunks, walks, **params)
+        self.due = daemon(chunks, [int(c["touches"]) for c in trace.chunks], **params)
         self.walked = 0
         self.pages = self.peak = len(memory.exists)
 

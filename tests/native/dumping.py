@@ -201,5 +201,4 @@ def ptdump_vm(pid, directory, *options):
 
 def as_if_nested(host):
     """HostDump whose shadow roots are called nested ones: right for our guest, whose own map is identity."""
-    roots = tuple(msgspec.structs.replace(root, kind="legacy") for root in host.roots)
-    return replace(host, roots=roots)
+    return replace(host, roots=tuple(msgspec.structs.replace(root, kind="legacy") for root in host.roots))

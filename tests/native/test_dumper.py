@@ -171,8 +171,7 @@ def test_areas_of_maps_and_smaps_are_read_by_one_reader(areas):
     assert areas(SMAPS) == (AREAS, b"") and areas(b"") == ([], b"")
     bare = [line for line in SMAPS.split(b"\n") if b"-" in line]
     assert [line.split()[0] for line in areas(b"\n".join(bare))[0]] == [line.split()[0] for line in AREAS]
-    long = b"1000-2000 rw-p 0 0:0 7 " + b"x" * 9999
-    assert areas(long) == ([b"1000-2000 rw-p 7 0 0 0 " + b"x" * 63], b"")
+    assert areas(b"1000-2000 rw-p 0 0:0 7 " + b"x" * 9999) == ([b"1000-2000 rw-p 7 0 0 0 " + b"x" * 63], b"")
 
 
 WHOLE = b"7ffe0000-7ffe1000 ---p 00000000 00:00 0"

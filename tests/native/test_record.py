@@ -62,8 +62,7 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
     roi = options != Options()
     assert recording.exit_status == 0 and recording.held == ("roi_end" if roi else "exit")
     snapshot, trace = read_snapshot(tmp_path / "c"), read_trace(tmp_path / "c" / "trace.ptt")
-    gone = touched_pages(trace) - mapped_pages(snapshot)
-    assert len(gone) < 20  # ld.so unmaps its cache file
+    assert len(touched_pages(trace) - mapped_pages(snapshot)) < 20  # ld.so unmaps its cache file
     assert snapshot.facts["stopped"] and trace.facts["command"] == f"{known} touch"
     emulator = {name for vma, name in zip(snapshot.vmas, snapshot.vma_names, strict=True) if vma["emulator"]}
     named = zip(snapshot.vmas, snapshot.vma_names, strict=True)
@@ -114,8 +113,7 @@ def test_why_there_are_no_page_tables_is_said_once_and_is_so(tmp_path, code, at,
 
 def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that_touched_them(tmp_path):
     tracing.build_plugin()
-    program = tracing.build(tmp_path, "first_touches")
-    record([program], tmp_path / "c", options=Options(marker=True))
+    record([tracing.build(tmp_path, "first_touches")], tmp_path / "c", options=Options(marker=True))
     snapshot, trace = read_snapshot(tmp_path / "c"), read_trace(tmp_path / "c" / "trace.ptt")
     nodes = ",".join(["0", *"1" * (len(trace.threads) - 1)])
     scenario = Setup.of(threads_on=nodes).scenario(snapshot, trace)
@@ -145,8 +143,7 @@ def advised(tmp_path_factory):
 def regions_by_level(capture, ranges, allowed):
     """{level of the leaf table: number of touched 2 MiB in `ranges`} of the baseline, as if so set."""
     facts = {**capture.snapshot.facts, "huge_pages": allowed}
-    scenario = Setup.of().scenario(replace(capture.snapshot, facts=facts), capture.trace)
-    regions = scenario.space.regions
+    regions = Setup.of().scenario(replace(capture.snapshot, facts=facts), capture.trace).space.regions
     inside = within(regions.va << np.uint64(21), 2 << 20, ranges)
     return dict(zip(*np.unique(regions.level[inside], return_counts=True), strict=True))
 
@@ -384,8 +381,7 @@ def test_the_watcher_of_a_trace_is_no_child_of_the_program(tmp_path):
 def test_a_trace_is_watched_while_it_grows(known, tmp_path):
     seen = []
     recording = record([known, "touch"], tmp_path / "c", dump=False, sealing=seen.append)
-    trace = read_trace(tmp_path / "c" / "trace.ptt")
-    assert trace.accesses == recording.accesses
+    assert read_trace(tmp_path / "c" / "trace.ptt").accesses == recording.accesses
     assert seen[0].bytes == (tmp_path / "c" / "trace.ptt").stat().st_size
 
 
@@ -636,8 +632,7 @@ def looked_up(capture):
 
 @pytest.mark.full
 def test_recorded_again_each_thread_looks_up_the_same_slots_as_often(again):
-    bundled_one = open_capture(bundled("samples") / "lookup")
-    seen, stored = looked_up(again), looked_up(bundled_one)
+    seen, stored = looked_up(again), looked_up(open_capture(bundled("samples") / "lookup"))
     threads, pages = np.nonzero(stored)
     assert len(set(threads.tolist())) == 4 and not (pages % 8).any()
     assert (stored[threads, pages] == 2).all(), "each slot in each of two rounds"

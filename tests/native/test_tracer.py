@@ -97,8 +97,7 @@ def test_tracing_ends_after_its_time_and_the_program_does_not(known, out):
     trace, (base,), status = run(known, "touch", out=out, for_ms=1)
     (end,) = events_of(trace, Event.ROI_END)
     assert status == 0 and base and trace.facts["ended"] == "exit"
-    over = trace.chunks["time"].min() + 1_000_000
-    assert end["time"] >= over > trace.chunks["time"].max()
+    assert end["time"] >= (trace.chunks["time"].min() + 1_000_000) > trace.chunks["time"].max()
     assert 0 < trace.accesses < whole.accesses
     assert (trace.events["time"] > end["time"]).any(), "memory calls are recorded to the end"
 
@@ -418,8 +417,7 @@ def test_the_first_store_to_a_page_is_a_record_of_its_own(library):
 
 
 def test_nothing_is_forgotten_and_nothing_remembered_across_chunks(library):
-    accesses = [(page, False) for _ in range(20) for page in (1, 2)]
-    chunks = strip(library, accesses, room=10)
+    chunks = strip(library, [(page, False) for _ in range(20) for page in (1, 2)], room=10)
     assert [sum(count for *_, count in chunk) for chunk in chunks] == [10] * 4
     for chunk in chunks:
         assert [page for page, *_ in chunk] == [1, 2, 1, 2]
@@ -603,8 +601,7 @@ def test_nothing_is_noted_once_the_region_of_interest_has_begun(program, tmp_pat
     trace, (base,), _ = run(program, out=tmp_path / "t.ptt", roi_marker="on")
     kinds = trace.events["kind"].tolist()
     assert Event.FIRST_TOUCH not in kinds[kinds.index(Event.ROI_START) :]
-    touched = {int(region) - (base >> 21) for region in trace.regions}
-    assert touched & set(range(16)) == {10, 12}
+    assert {int(region) - (base >> 21) for region in trace.regions} & set(range(16)) == {10, 12}
 
 
 def test_first_touches_carry_the_cpu_and_come_before_all_chunks(program, tmp_path):

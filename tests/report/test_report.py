@@ -95,8 +95,7 @@ def test_the_page_is_well_formed_and_reads_in_order(page):
 def test_links_within_the_page_lead_somewhere(page):
     inside = {href for href in page.values("href") if href.startswith("#")}
     assert "#main" in inside and inside <= {f"#{name}" for name in page.ids()}
-    labelled = set(page.values("aria-labelledby"))
-    assert labelled <= set(page.ids())
+    assert set(page.values("aria-labelledby")) <= set(page.ids())
 
 
 def test_pictures_have_words_and_tables_headings(page):
@@ -166,8 +165,7 @@ def test_failed_checks_are_the_gravest_caution(threads):
 
 
 def test_threads_that_walk_most_come_first(threads):
-    tables = {table.key: table for table in walkers(threads)}
-    rows = tables["walkers-thread"].rows
+    rows = {table.key: table for table in walkers(threads)}["walkers-thread"].rows
     counts = [row["count"] for row in rows]
     assert len(counts) > 1 and counts == sorted(counts, reverse=True)
     assert sum(counts) == threads.walkers["thread"]["count"].sum()

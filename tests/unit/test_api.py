@@ -84,8 +84,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_every_name_of_the_stub_is_there():
     assert len(ptanalyze.API) > 20 and set(ptanalyze.__all__) == set(ptanalyze.API)
     for name, module in ptanalyze.API.items():
-        value = getattr(ptanalyze, name)
-        assert value is not None, (name, module)
+        assert getattr(ptanalyze, name) is not None, (name, module)
 
 
 def test_every_function_is_documented_and_annotated():

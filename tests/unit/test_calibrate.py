@@ -339,8 +339,7 @@ def test_a_run_that_something_else_slowed_down_leaves_a_loaded_node_more_uncerta
 
 
 def test_huge_pages_in_the_host_leave_the_waiting_to_the_gpt():
-    found = calibrate_runs(Run(10.0, 4.0, 1.6), Run(13.0, 7.0, 1.6), "RR", common=COMMON)
-    assert found.gpt_part == PART
+    assert calibrate_runs(Run(10.0, 4.0, 1.6), Run(13.0, 7.0, 1.6), "RR", common=COMMON).gpt_part == PART
 
 
 @pytest.mark.parametrize(
@@ -522,8 +521,7 @@ def test_a_placement_under_load_takes_latencies_under_load():
     loaded = msgspec.structs.replace(
         MACHINE, latency=msgspec.structs.replace(MACHINE.latency, contended=((100.0, 300.0), (300.0, 100.0)))
     )
-    there = msgspec.structs.replace(NATIVE, at="RPI")
-    [base] = cycles(read(1000, 0), machine=loaded, calibration=there)
+    [base] = cycles(read(1000, 0), machine=loaded, calibration=msgspec.structs.replace(NATIVE, at="RPI"))
     assert base == pytest.approx(1e12 - 0.6 * 4e11 * 2 / 3)
 
 
@@ -572,8 +570,7 @@ def asked(calibration, host=None, executed=0):
 @pytest.mark.parametrize("times", [1, 1000])
 def test_run_cycles_are_those_of_the_region(times):
     """However long the counted run was: upkeep of the region is divided by them."""
-    run = Run(times * 1e12, times * 4e11, 0.0)
-    linux, _ = asked(msgspec.structs.replace(NATIVE, at=None, local=run))
+    linux, _ = asked(msgspec.structs.replace(NATIVE, at=None, local=Run(times * 1e12, times * 4e11, 0.0)))
     assert linux.run_cycles == pytest.approx(2.5 * linux.walk_cycles)
 
 
@@ -629,8 +626,7 @@ def kept(tmp_path, calibration):
 def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
     asked = {"name": 'a "b"\\\n\x7f é𝄞', "sources": {"lo cal": "x\ty"}}
     made = calibrate_runs(LL, name and at(name), name, common=COMMON, **asked)
-    path = kept(tmp_path, made)
-    assert read_calibration(path) == made
+    assert read_calibration(kept(tmp_path, made)) == made
     assert [p.name for p in tmp_path.iterdir()] == ["c.toml"]
 
 

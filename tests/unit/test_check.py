@@ -48,8 +48,7 @@ def test_a_flipped_bit_is_refused_by_what_reads_the_file(copy, file, tmp_path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     capture, weight = copy("sysbench-memory"), "walks" if file == "trace.ptt" else "leaf"
     assert len(classify(capture, weight=weight))
-    size = (capture / file).stat().st_size
-    flip(capture / file, size // 2)
+    flip(capture / file, (capture / file).stat().st_size // 2)
     with pytest.raises(CaptureError, match=file):
         classify(capture, weight=weight)
 
@@ -210,8 +209,7 @@ def test_a_frame_that_holds_two_tables_is_found(snapshot):
 
 
 def test_a_table_outside_every_node_is_found():
-    snapshot = build_snapshot([(VA, 9)], nodes=1, table_nodes=(3,))
-    found = wrong(check_tables(snapshot))
+    found = wrong(check_tables(build_snapshot([(VA, 9)], nodes=1, table_nodes=(3,))))
     assert found["gpt: frames in nodes"] == 4
 
 
@@ -225,8 +223,7 @@ def test_a_page_in_no_vma_is_found():
 
 def test_a_torn_table_makes_the_capture_partial(snapshot):
     snapshot.guest.flags[2] |= TORN
-    findings = list(check_tables(snapshot))
-    assert exit_code(findings) == 3
+    assert exit_code(list(check_tables(snapshot))) == 3
 
 
 def test_what_the_dumper_recorded_about_itself_is_judged(snapshot):
@@ -276,14 +273,12 @@ def test_a_heap_of_no_bytes_covers_nothing_not_even_below_it(breaks, wrong):
     snapshot = build_snapshot([(REGION, 1)], vmas=[(REGION, 2 * REGION, "a")])
     events = [(0, 0, Event.BRK, (heap + more,), heap + more) for more in breaks]
     checked = check_trace(build_trace([(0, [heap - PAGE])], events), snapshot)
-    findings = {finding.name: finding for finding in checked}
-    assert findings["trace: covered by VMAs"].wrong == wrong
+    assert {finding.name: finding for finding in checked}["trace: covered by VMAs"].wrong == wrong
 
 
 def test_memory_that_the_trace_itself_mapped_and_unmapped_is_covered():
     snapshot = build_snapshot([(VA, 9)], vmas=[(VA, VA + REGION, "heap")])
-    mmap = (0, 0, Event.MMAP, (0, 4 * PAGE, 3, 0x22), 0x10_0000)
-    trace = build_trace([(0, [VA, 0x10_3000])], [mmap])
+    trace = build_trace([(0, [VA, 0x10_3000])], [(0, 0, Event.MMAP, (0, 4 * PAGE, 3, 0x22), 0x10_0000)])
     findings = {finding.name: finding for finding in check_trace(trace, snapshot)}
     assert findings["trace: covered by VMAs"].wrong == 0
 

@@ -141,8 +141,7 @@ def test_a_leaf_table_with_another_entry_is_counted_as_the_naive_translation_doe
 @pytest.mark.parametrize("threads", [1, 3])
 def test_walks_remote_by_first_touch_are_those_from_other_nodes_than_each_tables_first(tmp_path, threads):
     capture = synth(tmp_path / "c", "64M", threads=threads, accesses=4000)
-    setup = Setup.of(machine="vmitosis-cascade-lake")
-    scenario = setup.scenario(capture.snapshot, capture.trace)
+    scenario = Setup.of(machine="vmitosis-cascade-lake").scenario(capture.snapshot, capture.trace)
     stream, placement, first, remote = scenario.stream, scenario.placement, {}, 0
     for chunk, (begin, end) in enumerate(pairwise(stream.offset.tolist())):
         node = int(placement.cpu_node[placement.chunk_cpu[chunk]])
@@ -199,15 +198,13 @@ VA = 0x7F12_3456_7000
 )
 def test_a_cold_walk_reads_every_level_of_both_dimensions(levels, host_levels, reads):
     host = None if host_levels is None else []
-    snapshot = build_snapshot([(VA, 77)], host, levels=levels, host_levels=host_levels or 4)
-    path = explain(snapshot, VA + 0x123)
+    path = explain(build_snapshot([(VA, 77)], host, levels=levels, host_levels=host_levels or 4), VA + 0x123)
     assert len(path.steps) == reads
     assert (path.page_frame, path.page_bytes, path.stopped) == (77, 4096, "")
 
 
 def test_a_huge_page_ends_the_walk_one_level_early_at_the_frame_of_the_address():
-    snapshot = build_snapshot([Page(VA & -(1 << 21), 512 * 9, 2)])
-    path = explain(snapshot, VA)
+    path = explain(build_snapshot([Page(VA & -(1 << 21), 512 * 9, 2)]), VA)
     assert [step.level for step in path.steps] == [4, 3, 2]
     assert path.page_frame == 512 * 9 + (VA >> 12) % 512
     assert path.page_bytes == 2 << 20
@@ -218,8 +215,7 @@ def test_a_huge_page_ends_the_walk_one_level_early_at_the_frame_of_the_address()
 def test_mixed_leaf_sizes_map_the_smaller_of_both(guest, host):
     address = 5 << 30
     frame = 3 << 18
-    snapshot = build_snapshot([Page(address, frame, guest)], [Page(frame << 12, 7 << 18, host)])
-    path = explain(snapshot, address)
+    path = explain(build_snapshot([Page(address, frame, guest)], [Page(frame << 12, 7 << 18, host)]), address)
     assert path.page_frame == 7 << 18
     assert path.page_bytes == 1 << (3 + 9 * min(guest, host))
 
@@ -260,8 +256,7 @@ def test_a_guest_table_whose_frame_nobody_knows_ends_the_walk_before_the_host():
 
 
 def test_each_step_knows_the_node_of_its_table_and_the_page_its_own():
-    snapshot = build_snapshot([(VA, FRAMES_PER_NODE + 5)], table_nodes=(0, 1))
-    path = explain(snapshot, VA)
+    path = explain(build_snapshot([(VA, FRAMES_PER_NODE + 5)], table_nodes=(0, 1)), VA)
     assert [step.node for step in path.steps] == [0, 1, 0, 1]
     assert path.page_node == 1
 

@@ -115,8 +115,7 @@ def test_linux_interrupts_every_spinning_cpu_hydra_only_those_of_the_callers_soc
 )
 def test_slow_downs_of_calls_among_spinning_threads(call, policy, threads, published, off):
     found, alone = looped(call, policy, **threads), looped(call, "linux")  # no spinning threads
-    ratio = found[call.name.lower()].ns / alone[call.name.lower()].ns
-    assert ratio == pytest.approx(published, rel=off)
+    assert found[call.name.lower()].ns / alone[call.name.lower()].ns == pytest.approx(published, rel=off)
 
 
 def million_entries_per_second(call, entries, copies):
@@ -242,8 +241,7 @@ def test_a_shootdown_costs_its_initiator_once_and_by_cpu_and_every_interrupted_c
 def test_management_cycles_are_what_callers_wait_and_what_others_lose():
     count = counted("munmap", ipis=LOCAL, pte_writes=LOCAL)
     asked = made("munmap", 1, 1, 1)
-    ns = busy(count, asked) + COSTS.ipi_handler_ns
-    assert managed(count, asked) == pytest.approx(2 * ns)
+    assert managed(count, asked) == pytest.approx(2 * (busy(count, asked) + COSTS.ipi_handler_ns))
 
 
 @pytest.mark.twin
@@ -373,8 +371,7 @@ def test_a_dram_read_costs_the_latency_of_its_node():
 @given(arrays(np.int64, (48, 2, 2, 4), elements=st.integers(0, 9), fill=st.just(0)), st.integers(0, 9))
 def test_each_read_takes_the_cycles_of_what_serves_it_and_each_walk_its_own(read, walks):
     """So no walk is shorter where a cache or memory takes longer."""
-    l1d = Cache(bytes=128, ways=2, share=1.0, cycles=5.0)
-    machine = structs.replace(MACHINE, l1d=l1d)
+    machine = structs.replace(MACHINE, l1d=Cache(bytes=128, ways=2, share=1.0, cycles=5.0))
     count = counters(2)._replace(reads=read, classes=np.array([[walks, 0, 0, 0], [0, 0, 0, walks]]))
 
     def cycles(machine):
@@ -386,8 +383,7 @@ def test_each_read_takes_the_cycles_of_what_serves_it_and_each_walk_its_own(read
         assert cycles(longer) == pytest.approx(cycles(machine) + 3 * read[..., at].sum())
     idle = ((101.5, 200.0), (200.0, 101.5))
     longer = structs.replace(machine, latency=structs.replace(machine.latency, idle=idle))
-    near = read[:, [0, 1], [0, 1], DRAM].sum()
-    assert cycles(longer) == pytest.approx(cycles(machine) + 3 * near)
+    assert cycles(longer) == pytest.approx(cycles(machine) + 3 * read[:, [0, 1], [0, 1], DRAM].sum())
     longer = structs.replace(machine, walk_caches=structs.replace(machine.walk_caches, cycles=3.0))
     assert cycles(longer) == pytest.approx(cycles(machine) + 3 * 2 * walks)
 

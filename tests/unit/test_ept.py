@@ -66,8 +66,7 @@ def npt_to_ept(entries: Entries, level: int) -> Entries:
 def hardware(entries: Entries) -> Entries:
     """uint64: KVM's EPT entries as the CPU reads them, its own bits and what maps nothing cleared."""
     entries = np.asarray(entries, np.uint64)
-    used = (entries & MMU_PRESENT != NONE) & (entries & ACCESS != NONE)
-    return np.where(used, entries & HARDWARE, NONE)
+    return np.where((entries & MMU_PRESENT != NONE) & (entries & ACCESS != NONE), entries & HARDWARE, NONE)
 
 
 def as_ept(tree: Tree) -> Tree:

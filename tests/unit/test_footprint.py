@@ -133,8 +133,7 @@ def random_rounds(pages, rate, rounds, seed=4, tables=4):
 
 def expected(pages, rate, tables=4):
     """Mean lines in windows of LENGTHS ms, of pages that follow each other."""
-    lines = tables * (pages // tables // 8)
-    return lines * -np.expm1(-8 * rate * np.array(LENGTHS))
+    return (tables * (pages // tables // 8)) * -np.expm1(-8 * rate * np.array(LENGTHS))
 
 
 def test_a_file_of_rounds_has_the_footprint_of_random_walks(tmp_path):

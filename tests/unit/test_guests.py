@@ -110,8 +110,7 @@ def test_work_on_the_worst_memory_is_bounded(fan):
     def read(gpa, n):
         reads[0] += 1
         frame = gpa >> 12
-        step = 1 if fan.startswith("a new") else 0
-        targets = (frame * 512 * step + np.arange(1, 513)) & ((1 << 40) - 1)
+        targets = (frame * 512 * (1 if fan.startswith("a new") else 0) + np.arange(1, 513)) & ((1 << 40) - 1)
         return (targets.astype(np.uint64) << np.uint64(12) | np.uint64(TABLE)).tobytes()
 
     began = time.perf_counter()

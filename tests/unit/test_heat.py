@@ -314,8 +314,7 @@ def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_
     redact(capture, tmp_path / "redacted")
     files = [tmp_path / "redacted", *(tmp_path / "redacted").iterdir()]
     assert {path.stat().st_mtime for path in files} == {NO_TIME}
-    again = open_capture(tmp_path / "redacted").snapshot
-    for snapshot in (capture.snapshot, again):
+    for snapshot in (capture.snapshot, open_capture(tmp_path / "redacted").snapshot):
         table = classified(capture, "heat", "all", Setup.of())[0].frame()
         assert table["count"].max() == snapshot.heat.walks[0]
 

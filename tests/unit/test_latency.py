@@ -38,8 +38,7 @@ def matrix_of(partition, rng, within, across):
     owner = {cpu: number for number, group in enumerate(partition) for cpu in group}
     ns = np.full((len(cpus), len(cpus)), NAN)
     for a, b in combinations(range(len(cpus)), 2):
-        span = within if owner[cpus[a]] == owner[cpus[b]] else across
-        ns[a, b] = ns[b, a] = rng.uniform(*span)
+        ns[a, b] = ns[b, a] = rng.uniform(*(within if owner[cpus[a]] == owner[cpus[b]] else across))
     return ns, cpus
 
 

@@ -139,8 +139,7 @@ def test_remote_data_stretch_cycles_outside_walks_alone():
 
 @given(st.floats(0.01, 0.45), st.floats(0.5, 2.0))
 def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
-    local = Run(1.0, walk, 0.0)
-    found = calibrate_runs(local, native=True, walkers=0.5)
+    found = calibrate_runs(Run(1.0, walk, 0.0), native=True, walkers=0.5)
     assert predict_walks(found, walk).middle == pytest.approx(1)
     outside = run_law.outside_cycles(1.0, walk, found.shared.middle)
     expected = run_cycles(outside, walk * more, found.shared.middle)

@@ -55,8 +55,7 @@ def test_every_number_of_a_bundled_cost_file_says_whether_it_is_published_derive
     costs = load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
     assert costs.name == name
     numbers = {field.name for field in msgspec.structs.fields(Costs)} - {"name", "description", "sources"}
-    shootdowns = {field for field in numbers if field.startswith("ipi_")}
-    assert set(costs.sources) == numbers - shootdowns | {"ipi"}
+    assert set(costs.sources) == numbers - {field for field in numbers if field.startswith("ipi_")} | {"ipi"}
     for text in costs.sources.values():
         assert re.search(r"\b(published|derived|estimate)\b", text)
     assert re.fullmatch(r"\d+\.\d+", costs.kernel)
@@ -186,8 +185,7 @@ def test_every_bundled_machine_is_written_as_it_is_read(tmp_path, name):
 
 
 def test_measured_latencies_take_the_place_of_the_machines_own(tmp_path):
-    made = with_latency(load_machine("hydra-haswell"), measured(), "mine")
-    write_machine(tmp_path / "mine.toml", made)
+    write_machine(tmp_path / "mine.toml", with_latency(load_machine("hydra-haswell"), measured(), "mine"))
     again = load_machine(str(tmp_path / "mine.toml"))
     assert (again.name, again.nodes) == ("mine", 2)
     assert again.latency.idle == ((80.0, 132.0), (132.0, 82.0))

@@ -91,8 +91,7 @@ def test_a_fill_ends_with_first_touches_whatever_pages_share_an_entry(joins):
     trace = build_trace([(0, pages[:200]), (0, pages[200:]), *later])
     program = captured_scenario(snapshot, trace, ScenarioOptions(machine=machine))
     assert program.stream.offset[2] == 400 // joins
-    late = first_walks(program.stream, program.space.regions)[2:].sum()
-    assert (late > 0) == (joins > 1)
+    assert (first_walks(program.stream, program.space.regions)[2:].sum() > 0) == (joins > 1)
     (found,) = fills(trace, program)
     assert found.numbers["share"] == pytest.approx(1 / 3)
 

@@ -142,8 +142,7 @@ NAMES += [":-1", "x [] y", "a/7", "-1", "7-1"]
 def test_names_of_threads_are_neither_cpus_nor_threads(tmp_path, who, cpu):
     """perf prints "name pid/tid [cpu] time:"; here a last sample is of a thread that was not gone."""
     lines = [f"{name} {who} {cpu} 10.{k:06}: {1 << 30 | k << 12:x}\n" for k, name in enumerate(NAMES)]
-    text = io.BytesIO("".join([*lines, "7 11.0: 1000\n"]).encode())
-    samples = import_samples(text, tmp_path / "t.ptt")
+    samples = import_samples(io.BytesIO("".join([*lines, "7 11.0: 1000\n"]).encode()), tmp_path / "t.ptt")
     gone = len(NAMES) * who.endswith("-1")
     assert (samples.accesses, samples.gone) == (len(NAMES) + 1 - gone, gone)
     trace = read_trace(tmp_path / "t.ptt")

@@ -225,8 +225,7 @@ def test_the_heat_map_shows_shares_of_reads(few):
     dram = few.reads[(few.reads["policy"] == "linux") & (few.reads["from"] == "DRAM")]
     counts = dram.pivot_table(index="reader", columns="server", values="count", aggfunc="sum").to_numpy()
     assert np.allclose(figure.axes[0].collections[0].get_array().reshape(4, 4), 100 * counts / counts.sum())
-    remote = 100 * (1 - np.trace(counts) / counts.sum())
-    assert f"linux {remote:.0f} % remote" in texts(figure)
+    assert f"linux {100 * (1 - np.trace(counts) / counts.sum()):.0f} % remote" in texts(figure)
 
 
 def test_timeline_has_gaps_without_walks(few):
@@ -254,8 +253,7 @@ def test_fragmentation_bars_are_shares(vm):
             of = table[(table["lines"] == lines) & (table["state"] == state)]
             assert np.allclose([bar.get_height() for bar in bars], 100 * of["share"])
     assert readable(figure) and readable(plots.fragmentation(ptanalyze.fragmentation(vm)))
-    by_vma = plots.fragmentation(ptanalyze.fragmentation(vm, by="vma", after=True))
-    assert words(by_vma) == words(figure)
+    assert words(plots.fragmentation(ptanalyze.fragmentation(vm, by="vma", after=True))) == words(figure)
 
 
 # Page tables.

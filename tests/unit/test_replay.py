@@ -127,8 +127,7 @@ def test_a_buffer_that_mremap_moves_and_grows_does_so_in_a_further_run(name, asi
     area = HEAP + REGION
     had, grown = ([start + k * PAGE for k in range(count)] for start, count in ((HEAP, 4), (area, 8)))
     move = (1, 0, Event.MREMAP, (HEAP, 4 * PAGE, 8 * PAGE, 1), area)
-    touched = [(0, had), (1, grown), (0, had[: faults - 4])]
-    trace = build_trace(touched, [BEGINS, move, *aside], 2)
+    trace = build_trace([(0, had), (1, grown), (0, had[: faults - 4])], [BEGINS, move, *aside], 2)
     pages = [(va, 1 + k) for k, va in enumerate(grown + had[: faults - 4])]
     snapshot = build_snapshot(pages, vmas=[(HEAP, HEAP + 4 * PAGE, "h"), (area, area + 8 * PAGE, "a")])
     run, *_ = twice(scenario := scenario_of(case(snapshot, trace, 2)), name)
@@ -269,8 +268,7 @@ def test_page_walk_caches_do_not_know_the_tables_of_what_a_further_run_maps_anew
     """The region maps one of two areas with a leaf table each: its walks read the upper entries once more."""
     old, new = HEAP, HEAP + REGION
     snapshot = build_snapshot([(old, 1), (new, 2)], vmas=[(old, old + PAGE, "o"), (new, new + PAGE, "n")])
-    mmap = (0, 0, Event.MMAP, (0, PAGE, 3, 0x22), new)
-    for calls, read in (([], 1), ([mmap], 2)):
+    for calls, read in (([], 1), ([(0, 0, Event.MMAP, (0, PAGE, 3, 0x22), new)], 2)):
         trace = build_trace([(0, [old, new])], [BEGINS, *calls], 1)
         _, _, again = twice(scenario_of(case(snapshot, trace, 1)), "linux")
         known, asked = (int(mask).bit_count() for mask in again[0][1].read)

@@ -251,8 +251,7 @@ def naive(entry, level, encoding):
     """(present, mapped, leaf, table, frame) of one entry, by the manuals."""
     if encoding == "x86":
         present = entry & 1 == 1
-        hinted = entry >> 8 & 1 == 1 or (level > 1 and entry >> 7 & 1 == 1)
-        mapped = present or hinted
+        mapped = present or (entry >> 8 & 1 == 1 or (level > 1 and entry >> 7 & 1 == 1))
         address = entry ^ (1 << 64) - 1 if mapped and not present else entry
     else:
         mapped = entry & 7 != 0 if encoding == "ept" else entry >> 11 & 1 == 1

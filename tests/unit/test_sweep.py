@@ -111,8 +111,7 @@ def test_a_latency_ratio_leaves_slow_nodes_and_own_memory_as_they_are():
     for before, after in ((machine.latency.idle, there.latency.idle),
                           (machine.latency.contended, there.latency.contended)):  # fmt: skip
         for a, b in np.ndindex(4, 4):
-            far = a != b and 3 not in (a, b)
-            assert after[a][b] == (3 * before[a][a] if far else before[a][b])
+            assert after[a][b] == (3 * before[a][a] if (a != b and 3 not in (a, b)) else before[a][b])
 
 
 def test_a_node_with_a_handful_of_the_walks_counts_as_silent_too():

@@ -335,8 +335,9 @@ def _timed(scenario: Scenario) -> tuple[float, bool] | None:
     native, executed = snapshot.facts.get("native"), int(scenario.trace.chunks["instructions"].sum())
     if not native or not executed or scenario.growth.factor > 1 or snapshot.scale > 1:
         return None
-    cycles = native["user_seconds"] * native["ghz"] * 1e9
-    return cycles / native["instructions"], len(snapshot.topology) == 1
+    return (native["user_seconds"] * native["ghz"] * 1e9) / native["instructions"], len(
+        snapshot.topology
+    ) == 1
 
 
 # Without a trace the leaf entry of every mapped page is read once from every node.
@@ -469,8 +470,7 @@ def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, 
     """(Counters, pages without a class by reason, walks of samples as _remote returns them): a classification
     by servers and level of the tables."""
     space, nodes, readers = scenario.space, scenario.nodes, scenario.machine.cpu_nodes
-    level = np.minimum(space.tables.level, 3).astype(np.int16)
-    kinds, of_table = _distinct(np.column_stack([server, level]))
+    kinds, of_table = _distinct(np.column_stack([server, np.minimum(space.tables.level, 3).astype(np.int16)]))
     placed = _with_nodes(space, of_table, len(kinds))
     seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
     pages = seen.counts[0, 0]

@@ -255,8 +255,7 @@ class Windows:
         return [self._series(marks, mapped) for marks in zip(*self.marks, strict=True)]
 
     def _series(self, marks: Sequence[Mark], mapped: PteState) -> Series:
-        columns = [np.array(column) for column in zip(*marks, strict=True)]
-        classes, dram, moved, step, cycles = columns
+        classes, dram, moved, step, cycles = [np.array(column) for column in zip(*marks, strict=True)]
         scenario, steps = self.scenario, self.scenario.history.steps
         page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
         data = np.concatenate([[0], np.cumsum(page)])

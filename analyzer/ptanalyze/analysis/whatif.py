@@ -87,8 +87,7 @@ def replay_scenario(
         must_be_enough(captured)
     done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
-        data = any(run.plan is plans[0] for run in runs)
-        counts = _replayed(scenario, runs, setup, data)
+        counts = _replayed(scenario, runs, setup, any(run.plan is plans[0] for run in runs))
         done |= {id(run.plan): of_run for run, of_run in zip(runs, counts, strict=True)}
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None

@@ -115,8 +115,7 @@ class Footprint:
             return self.filled(lines)[1]
         part = np.arange(len(rounds)) * parts // len(rounds)
         without = [rising(mean_of(rounds[part != k])) for k in range(parts)]
-        slopes = np.array([filled(self.without(0.5), one, lines)[1] for one in without])
-        return float(margins(slopes))
+        return float(margins(np.array([filled(self.without(0.5), one, lines)[1] for one in without])))
 
     def shares(self, lines: float) -> np.ndarray:
         """float64[T]: of these reads, those of each table, by what each adds to the footprint about T.

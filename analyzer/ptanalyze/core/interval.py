@@ -25,7 +25,7 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def through(self, function: Callable[[float], float]) -> "Interval":
         """Interval of function(number), for a function that only rises or only falls."""
-        first, middle, last = (function(value) for value in self)
+        first, middle, last = map(function, self)
         return Interval(min(first, last), middle, max(first, last))
 
 

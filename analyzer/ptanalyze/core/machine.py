@@ -493,8 +493,7 @@ def at_latency_ratio(machine: Machine, ratio: float) -> Machine:
 def _stretched(matrix: Matrix, far: np.ndarray, ratio: float) -> Matrix:
     """The latencies, those `far` (bool[nodes, nodes]) at `ratio` times the reader's own."""
     latency = np.asarray(matrix)
-    stretched = np.where(far, np.diagonal(latency)[:, None] * ratio, latency)
-    return _rows(stretched)
+    return _rows(np.where(far, np.diagonal(latency)[:, None] * ratio, latency))
 
 
 def _rows(matrix: np.ndarray) -> Matrix:

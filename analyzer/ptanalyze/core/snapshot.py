@@ -222,8 +222,7 @@ class Topology:
         if not len(start):
             return np.full(frames.shape, UNKNOWN_NODE, np.int16)
         at = np.clip(np.searchsorted(start, frames, side="right") - 1, 0, None)
-        inside = (frames >= start[at]) & (frames < end[at])
-        return np.where(inside, ids[at], UNKNOWN_NODE).astype(np.int16)
+        return np.where((frames >= start[at]) & (frames < end[at]), ids[at], UNKNOWN_NODE).astype(np.int16)
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,7 @@ class Counts:
         """Share of the walks whose data are in DRAM at every share of the LLC: like their leaf entry, but
         those that fault, as a page just zeroed is cached (ADR 20)."""
         leaves = self.reads[STEADY][:, LEAVES][..., DRAM].sum(axis=(2, 3)).max(axis=1).min()
-        faults = self.events[STEADY, :, :, FAULT].sum()
-        return float(min(max(leaves - faults, 0) / max(self.walks, 1), 1.0))
+        return float(min(max(leaves - self.events[STEADY, :, :, FAULT].sum(), 0) / max(self.walks, 1), 1.0))
 
     def in_longer(self, part: float) -> np.ndarray:
         """`reads` of the steady run, where the first run had more from DRAM a part of the way to what served

@@ -378,5 +378,4 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if code is not None:
             numbers = {"share": self.share, "size": size, "mapped": mapped, "saved": saved, "took": took}
             about = {"gain": gain, "found": self.huge_share_found, "pairs": self.pairs}
-            why = message("trial", code, **about, **numbers)
-            raise UnfitError(self.program, str(why))
+            raise UnfitError(self.program, str(message("trial", code, **about, **numbers)))

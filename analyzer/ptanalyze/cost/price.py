@@ -269,7 +269,7 @@ class Law:
         self.timed = measured is not None or executed > 0
         if not self.timed:
             return
-        self.latency = np.stack([machine.latency_cycles(one) for one in contended])
+        self.latency = np.stack([*map(machine.latency_cycles, contended)])
         self.local = np.diagonal(self.latency, axis1=1, axis2=2)
         (least, most), e = machine.walk_spread, costs.exposed
         least *= 1 - (base.adjacent[0] if least < most else 0.0)
@@ -329,7 +329,7 @@ class Law:
         grid = [(*case, *end) for case in dict.fromkeys(cases) for end in ends]
         columns = list(zip(*grid, strict=True))
         self.share, self.state, self.part = (np.array(column, int) for column in columns[:3])
-        self.exposed, self.second, self.waits = (np.array(column) for column in columns[3:])
+        self.exposed, self.second, self.waits = map(np.array, columns[3:])
         self.own, self.middles = slice(0, len(ends)), np.arange(len(grid)) % len(ends) == 0
 
     def _measured(self, base: Counts, calibration: Calibration, management: float) -> None:

@@ -129,8 +129,7 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
     exposed, cpi, data = np.array(ends).T[..., None]
     cycles = executed * cpi + data * local + exposed * waits + own  # [corners, N]
     works = (series.accesses > 0) & (cycles.min(axis=0) > 0)
-    none = np.full(cycles.shape, np.nan)
-    speed = np.divide(hertz * left, cycles, out=none, where=works)
+    speed = np.divide(hertz * left, cycles, out=np.full(cycles.shape, np.nan), where=works)
     found = np.stack([speed.min(axis=0), speed[0], speed.max(axis=0)], axis=-1)
     return replace(series, per_second=found * series.accesses[:, None])
 

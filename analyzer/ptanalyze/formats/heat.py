@@ -314,8 +314,7 @@ def copy_samples(source: Path, target: Path) -> None:
 def costs(path: str | PathLike[str]) -> dict[str, float]:
     """{"samples": clearings, "readings", "seconds" in all, "clear_ms", "read_ms" per clearing, "tables"}."""
     records = read_records(Path(path))
-    ends = records["level"] == ENDS
-    said = records["word"][ends].astype(float)
+    said = records["word"][records["level"] == ENDS].astype(float)
     rounds = said[np.unique(said[:, ROUND], return_index=True)[1]]
     return {
         "samples": len(rounds),

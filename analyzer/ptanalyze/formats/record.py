@@ -100,8 +100,7 @@ def write_result(
     """Write an answer in the format of its name, FILE.json or FILE.csv: whole, 0600."""
     with atomic_write(path, given=True) as file:
         if str(path).endswith(".json"):
-            whole = record(what, value(), refused)
-            file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
+            file.write(json.dumps(record(what, value(), refused), indent=1, allow_nan=False).encode() + b"\n")
         else:
             file.write(csv_text(table()).encode())
 

@@ -539,8 +539,7 @@ def check_slots(path: Path, slots: Iterable[Slot]) -> None:
             raise CaptureError(path, "slot", slot, "not whole pages")
         if slot.gpa < 0 or slot.bytes <= 0 or slot.gpa + slot.bytes > TOP or not 0 <= slot.hva < 1 << 64:
             raise CaptureError(path, "slot", slot, "empty or out of range")
-    ordered = sorted(slots, key=lambda slot: (slot.space, slot.gpa))
-    for before, after in pairwise(ordered):
+    for before, after in pairwise(sorted(slots, key=lambda slot: (slot.space, slot.gpa))):
         if before.space == after.space and before.gpa + before.bytes > after.gpa:
             raise CaptureError(path, "slot", after, "overlaps the slot before it")
 

@@ -311,8 +311,7 @@ class TraceDecoder:
                 count[done:], number,
             )  # fmt: skip
             if error == trace_codec.MANY_REGIONS:
-                need = self.known + int(self.touches[at])
-                self.grow(1 << need.bit_length())
+                self.grow(1 << (self.known + int(self.touches[at])).bit_length())
             elif error:
                 raise self.damaged(at, trace_codec.DAMAGE[error])
 
@@ -337,8 +336,7 @@ class TraceDecoder:
         page, write, count = scratch.empty(touches, page=np.uint32, write=np.bool_, count=np.uint32)
         self.check(run.start, run.stop)
         self.decode(run.start, run.stop, page, write, count)
-        end = self.payload[run] + self.length[run]
-        give_back(self.data[int(self.payload[run].min()) : int(end.max())])
+        give_back(self.data[int(self.payload[run].min()) : int((self.payload[run] + self.length[run]).max())])
         page.flags.writeable = write.flags.writeable = False
         decoded = Touches(run, page, write, count)
         return self.kept.setdefault((run.start, run.stop), decoded) if few else decoded

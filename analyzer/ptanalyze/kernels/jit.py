@@ -248,8 +248,7 @@ def described(thing, seen):
     elif isinstance(thing, ModuleType):
         yield thing.__name__
     elif isinstance(thing, NAMED):
-        module = getattr(thing, "__module__", "numpy")
-        yield f"{module} {thing.__name__} {getattr(thing, '_fields', '')}"
+        yield f"{getattr(thing, '__module__', 'numpy')} {thing.__name__} {getattr(thing, '_fields', '')}"
     else:
         raise NoKey(repr(thing))
 

@@ -250,8 +250,7 @@ def write(state, row, owner, node, entries, counters):
 def rewritten(state, tables, rows, row, slot, by):
     """mprotect flushes what it changed, not all it was called for (tlb_flush_pte_range in mm/mprotect.c)."""
     region = np.int64(row) << 9 | (slot if tables.level[rows.leaf[row]] > 1 else 0)
-    before = state.flushed[by]
-    state.flushed[by] = region if before in (NOTHING, region) else SEVERAL
+    state.flushed[by] = region if state.flushed[by] in (NOTHING, region) else SEVERAL
 
 
 @hook

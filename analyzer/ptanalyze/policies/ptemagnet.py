@@ -30,8 +30,7 @@ class Params(Strict):
 def reshape(scenario: Scenario, params: Params) -> Scenario:
     """The Scenario with other guest frames; facts tell reservations and the scatter of ePT entries."""
     if params.group not in SIZES:
-        sizes = ", ".join(map(str, SIZES))
-        raise UsageError(f"policy ptemagnet: group = {params.group}: one of {sizes}")
+        raise UsageError(f"policy ptemagnet: group = {params.group}: one of {', '.join(map(str, SIZES))}")
     groups = reserve(scenario, scenario.history, params.group, params.reserve_limit)
     space = replace(scenario.space, snapshot=groups.snapshot)
     return scenario.reshaped(

@@ -255,8 +255,7 @@ def loaded(point: EntryPoint) -> Policy:
     try:
         policy = point.load()
     except Exception as error:
-        first = point.attr.partition(".")[0]
-        command = f"python -c 'from {point.module} import {first}'"
+        command = f"python -c 'from {point.module} import {point.attr.partition('.')[0]}'"
         where = place(error)
         why = f"cannot be loaded: {reason(error)}{f' ({where})' if where else ''}; {command} shows all"
         raise BrokenPolicyError(name, why) from error

@@ -274,8 +274,7 @@ def copy_guest(state: State, scenario: Scenario, events: np.ndarray) -> None:
 
 def copy_host(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: replicas of all captured tables of the host."""
-    tables = np.arange(len(state.home))[scenario.space.sides[1]]
-    copy_tables(scenario, tables, state.copies, events)
+    copy_tables(scenario, np.arange(len(state.home))[scenario.space.sides[1]], state.copies, events)
 
 
 def copy_tables(
@@ -378,8 +377,7 @@ def masked(scenario: Scenario, mask: np.ndarray, nodes: Sequence[int] | np.ndarr
 
 def nearest(copies: list[int], machine: Machine) -> np.ndarray:
     """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
-    latency = machine.latency_cycles()
-    near = np.array(copies)[latency[:, copies].argmin(axis=1)]
+    near = np.array(copies)[machine.latency_cycles()[:, copies].argmin(axis=1)]
     return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 

@@ -104,8 +104,7 @@ def split_guest(scenario: Scenario, huge: trees.Promoted) -> tuple[trees.Promote
     trace, small = split(scenario.trace, base, scenario.linux)
     for block, left in small.items():
         bits = np.packbits(leaf(tree.entries[table[block]], 1, tree.encoding), bitorder="little")
-        mapped = int.from_bytes(bits.tobytes(), "little")
-        bloat -= PAGES - (left | mapped).bit_count()
+        bloat -= PAGES - (left | int.from_bytes(bits.tobytes(), "little")).bit_count()
     return huge._replace(bloat_pages=bloat), trace, len(small)
 
 

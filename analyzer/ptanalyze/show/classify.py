@@ -124,8 +124,7 @@ def caution(classes: Classification) -> list[str]:
     if not missing or missing * 10 < known + missing:
         return []
     code = "careful" if classes.weight == "leaf" else "careful-freed"
-    share = missing / (known + missing)
-    return [str(message("classify", code, share=share, units=UNITS[classes.weight]))]
+    return [str(message("classify", code, share=missing / (known + missing), units=UNITS[classes.weight]))]
 
 
 def as_record(classes: Classification, title: str) -> dict[str, Any]:

@@ -416,8 +416,7 @@ def fragmentation(table: DataFrame) -> Figure:
     counts = counts[counts.sum(axis=1) > 0]
     shown = [lines for lines in LINES if lines in counts.index]
     figure = style.new_figure(4.2)
-    axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    for axis, lines in zip(axes, shown, strict=True):
+    for axis, lines in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
         percent = 100 * counts.loc[lines].div(counts.loc[lines].sum(axis=1), axis=0)
         long = percent.stack().rename("percent").reset_index()
         sns.barplot(long, x="ept_lines", y="percent", hue="state", palette=STATES, saturation=1, ax=axis)

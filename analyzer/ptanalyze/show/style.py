@@ -246,8 +246,7 @@ def titled(label: str) -> str:
 
 def broken(label: str, width: int = 18) -> str:
     """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere."""
-    parts = label.replace("+", "+ ").replace(":", ": ")
-    return fill(parts, width).replace("+ ", "+").replace(": ", ":")
+    return fill(label.replace("+", "+ ").replace(":", ": "), width).replace("+ ", "+").replace(": ", ":")
 
 
 WEIGHTS = {  # what pages count by

@@ -66,11 +66,9 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     existing ancestor. Raises CaptureError where the tables are not a tree.
     """
     host_of = np.zeros(0, np.int32) if snapshot.native else host_index(snapshot.nested, len(snapshot.guest))
-    flat = _flatten(snapshot, host_of)
-    tables, regions = _resolve(snapshot, flat, host_of, np.array(region_va, np.uint64))
+    tables, regions = _resolve(snapshot, _flatten(snapshot, host_of), host_of, np.array(region_va, np.uint64))
     guest, host = len(snapshot.guest), 0 if snapshot.host is None else len(snapshot.host)
-    inferred = len(tables.level) - guest - host
-    return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred)
+    return AddressSpace(snapshot, tables, regions, host_of, guest, host, len(tables.level) - guest - host)
 
 
 def host_index(tree: Tree, first: int = 0) -> np.ndarray:
@@ -171,7 +169,7 @@ def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarr
         first_frame[at] = bits.frame(raw, up, tree.encoding)
     first_frame += np.where(level == 3, (va & SLOTS).astype(np.int64) << 9, 0)
     inferred = _infer(index, va[leaf == NO_TABLE], len(flat.level))
-    parent, base, height = (np.concatenate(column) for column in zip(*inferred, strict=True))
+    parent, base, height = map(np.concatenate, zip(*inferred, strict=True))
     tables = _with_more(flat, parent, np.full(len(parent), UNKNOWN_NODE), height, base)
     leaf = np.where(leaf == NO_TABLE, index.find(1, va), leaf).astype(np.int32)
     tlb_level = level if snapshot.native else _tlb_level(level, first_frame, tables, host_of)
@@ -194,8 +192,7 @@ def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndar
     for level in range(index.levels, 0, -1):
         bases = np.unique(index.base(level, va[index.find(level, va) == NO_TABLE]))
         parent = index.find(level + 1, bases >> np.uint64(21))
-        ids = np.arange(next_id, next_id + len(bases))
-        index.add(level, bases, ids)
+        index.add(level, bases, np.arange(next_id, next_id + len(bases)))
         made.append((parent, bases, np.full(len(bases), level)))
         next_id += len(bases)
     return made
@@ -383,8 +380,7 @@ def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
     if not len(vmas):
         return np.zeros(len(addresses), np.int64)
     at = np.searchsorted(vmas["start"], addresses, side="right") - 1
-    inside = (at >= 0) & (addresses < vmas["end"][at])
-    return np.where(inside, at, len(vmas))
+    return np.where((at >= 0) & (addresses < vmas["end"][at]), at, len(vmas))
 
 
 def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:

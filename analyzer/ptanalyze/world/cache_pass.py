@@ -215,8 +215,7 @@ def first_calls(
     space: AddressSpace, placement: Placement, machine: Machine
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
-    placed = replace(placement, cpu_node=placement.cpu_node[:0])
-    caches = empty_caches(space, placed, machine, NO_WALKS.hits)
+    caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine, NO_WALKS.hits)
     everyone = np.ones(len(placement.cpu_node), np.bool_)
     return Walker(space.regions, placement.cpu_node, trees_of(space), caches, everyone).calls(no_reads())
 
@@ -261,7 +260,7 @@ def empty_caches(
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     nested = 0 if space.native else cpus
     own, l1d, l2 = machine.walk_caches, machine.l1d, machine.l2
-    by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
+    by_level = [None, *map(shape, (own.pde, own.pdpte, own.pml4e, own.pml5e))]
     tables = ways_of_tables(l2, hits, NESTED if nested else NATIVE)
     second = max(l2.bytes // (LINE_BYTES * l2.ways), 1), tables
     sets, ways = machine.llc.stacks

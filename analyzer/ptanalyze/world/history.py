@@ -573,5 +573,4 @@ def _forget_what_was_mapped_later(
     lo, hi = np.where(entry < 0, spans.lo, entry), np.where(entry < 0, spans.hi, entry + 1)
     for word in range(8):
         first, past = np.clip(lo - 64 * word, 0, 64), np.clip(hi - 64 * word, 0, 64)
-        kept = ~(BELOW[past] & ~BELOW[first])
-        np.bitwise_and.at(valid, (rows.of_region[spans.region], word), kept)
+        np.bitwise_and.at(valid, (rows.of_region[spans.region], word), ~(BELOW[past] & ~BELOW[first]))

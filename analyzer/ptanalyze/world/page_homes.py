@@ -226,8 +226,7 @@ def _hosts_behind(
             which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding) & counts[at])
             region = bits.frame(raw[which, slot], level, tree.encoding)[:, None] >> 9
             region = region + np.arange(512 ** max(level - 2, 0))
-            inside = (region >= 0) & (region < len(space.host_of))
-            host = host_of[np.where(inside, region, -1)]
+            host = host_of[np.where((region >= 0) & (region < len(space.host_of)), region, -1)]
             yield np.broadcast_to(block[at[which], None], host.shape).ravel(), host.ravel()
 
 
@@ -412,8 +411,7 @@ def with_data_moves(program: TracedProgram, past: History, data: DataNodes) -> t
     single, kernel = past.shootdowns.single, past.shootdowns.kernel
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
     one = np.append(single, alone[0]), np.append(kernel, alone[1])
-    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one, broadcast))
-    return moved, after
+    return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one, broadcast)), after
 
 
 def data_undone(data: DataNodes, undone: History | None) -> DataNodes:

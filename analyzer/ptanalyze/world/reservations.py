@@ -53,8 +53,7 @@ class Fragmentation:
 
     def histogram(self, full: bool = False) -> np.ndarray:
         """int64[groups, 8]: gPT lines with 1, 2, ... 8 ePT lines; `full`: only lines with all eight pages."""
-        chosen = self.counts[:, LINE] if full else self.counts.sum(axis=1)
-        return chosen[:, 1:]
+        return (self.counts[:, LINE] if full else self.counts.sum(axis=1))[:, 1:]
 
     def summary(self, full: bool = False) -> list[dict[str, Any]]:
         """[dict by group]: of, gPT lines, mean, and the shares with several and with eight ePT lines.
@@ -210,8 +209,7 @@ def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
-    leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
-    kernels.count_users(read_only(tree.entries), leaves, users)
+    kernels.count_users(read_only(tree.entries), np.flatnonzero(tree.level == 1).astype(np.int32), users)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
     users[mine] = kernels.SEVERAL
     for level, _, raw in bits.blocks(tree, (2, 3)):

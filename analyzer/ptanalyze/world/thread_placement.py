@@ -110,8 +110,7 @@ def place(
     if how == RECORDED:
         placed = _recorded(trace, machine, topology)
     else:
-        running = np.unique(trace.chunks["thread"])
-        nodes, line = _nodes(how, max(len(trace.threads), 1), machine, running)
+        nodes, line = _nodes(how, max(len(trace.threads), 1), machine, np.unique(trace.chunks["thread"]))
         cpu, cpu_node = _cpus(nodes, machine.cpus_per_node)
         if shared := len(cpu) - len(cpu_node):
             sharing = "1 thread shares a CPU" if shared == 1 else f"{shared} threads share CPUs"

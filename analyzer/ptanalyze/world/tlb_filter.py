@@ -449,8 +449,7 @@ def joined_pages(space: AddressSpace, joins: int) -> Joined | None:
         return None
     va, which = np.unique(regions.va >> np.uint64(shift), return_inverse=True)
     first = (regions.va & np.uint64(joins - 1)) << np.uint64(9 - shift)
-    place = (len(regions.va) + which).astype(np.uint32)
-    return Joined(shift, groups, place, first.astype(np.uint32), va)
+    return Joined(shift, groups, (len(regions.va) + which).astype(np.uint32), first.astype(np.uint32), va)
 
 
 def _in_a_row(frame: np.ndarray, raw: np.ndarray, joins: int, encoding: str) -> np.ndarray:

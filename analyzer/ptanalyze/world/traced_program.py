@@ -60,8 +60,7 @@ def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = No
         new = np.flatnonzero(~seen[page])
         _, first = np.unique(page[new], return_index=True)
         seen[page[new]] = True
-        at = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
-        np.add.at(counts, at, 1)
+        np.add.at(counts, np.searchsorted(stream.offset, begin + new[first], side="right") - 1, 1)
         begin += len(block)
     return counts
 
@@ -194,8 +193,7 @@ class TracedProgram:
     def walks_by_node(self) -> np.ndarray:
         """int64[nodes]: page walks of each node's CPUs in the trace, from --from on; 0 without one."""
         node = self.placement.cpu_node[self.placement.chunk_cpu[self.steady_from :]]
-        walks = np.diff(self.stream.offset[self.steady_from :])
-        return np.bincount(node, walks, self.nodes).astype(np.int64)
+        return np.bincount(node, np.diff(self.stream.offset[self.steady_from :]), self.nodes).astype(np.int64)
 
     @cached_property
     def steady_stream(self) -> WalkStream:

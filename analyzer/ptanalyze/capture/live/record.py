@@ -79,8 +79,7 @@ def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
     noted = trace.events[trace.events["kind"] == Event.TRACER_MAP]
     installed = overlaps(vmas, *merged(noted["a"], noted["a"] + noted["b"])) & ~behind
     touched = np.sort(trace.regions) << np.uint64(REGION_SHIFT)
-    used = overlaps(vmas, touched, touched + np.uint64(1 << REGION_SHIFT))
-    theirs = vmas[~mapped & (installed | ~used)]
+    theirs = vmas[~mapped & (installed | ~overlaps(vmas, touched, touched + np.uint64(1 << REGION_SHIFT)))]
     return np.stack(merged(theirs["start"], theirs["end"]), axis=1).tolist()
 
 

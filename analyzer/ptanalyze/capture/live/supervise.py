@@ -299,8 +299,7 @@ class Tracee:
 
     def pause(self) -> float:
         """Seconds until the next look; where the peak is wanted, a tenth of the run so far."""
-        ran = time.monotonic() - self.started
-        return min(max(ran / 10, SOON), TICK) if self.peak else TICK
+        return min(max((time.monotonic() - self.started) / 10, SOON), TICK) if self.peak else TICK
 
     def read_tables(self, why: str) -> None:
         """Run ptdump; the process is stopped meanwhile, every thread of it.
