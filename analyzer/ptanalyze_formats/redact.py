@@ -7,6 +7,7 @@ host-virtual addresses, swap entries and everything else behind entries that map
 """
 
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -161,6 +162,8 @@ def with_ranges(topology: pt.snapshot.Topology, ranges: Ranges) -> pt.snapshot.T
 
 ARCH = b"x86_64"
 NO_TIME = 315_532_800  # 1 January 1980, the earliest that every archive format can say
+# what tells how memory is allocated, and nothing of whose it is
+ALLOCATOR = re.compile(r"/(libc\.so\.6|libjvm\.so|lib(jemalloc|tcmalloc)(_minimal)?\.so[\d.]*)$")
 PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
 FACTS = {
     "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
@@ -220,6 +223,7 @@ def redact_snapshot(snapshot: pt.Snapshot, inside: Path) -> None:
     # names of VMAs: the kernel's own stay, the same path or label becomes the same number
     others = dict.fromkeys(name for name in snapshot.vma_names if name not in PLAIN_NAMES)
     number = {name: f"file {k}" for k, name in enumerate(others, 1)}
+    number |= {name: found[0] for name in others if (found := ALLOCATOR.search(name))}
     names = tuple(number.get(name, name) for name in snapshot.vma_names)
     pt.formats.write_snapshot(inside, replace(made, vma_names=names))
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -287,9 +288,13 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines.append(f"no proposal    measured too few times{longer}")
     elif gain and gain[0] > 1 and pid is not None and not done.fixed_time:
         lines.append("lasts          until pages are copied after a fork, as by each save of a redis")
-        lines.append(f"next           {pt.errors.as_root()} hugepages {pid} --yes")
+        given = {"--least", "--memory", "--pause"}
+        kept = [word for pair in pairwise(asked) if pair[0] in given for word in pair]
+        line = shlex.join(["hugepages", str(pid), "--yes", *kept])
+        lines.append(f"next           {pt.errors.as_root()} {line}")
     elif gain and gain[0] > 1 and not done.fixed_time:
-        named = {"gain": whole and whole[1], "knob": pt.columns.message("knob", "malloc")}
+        knob = "anonymous" if pt.live.huge_pages() == "never" else "malloc"
+        named = {"gain": whole and whole[1], "knob": pt.columns.message("knob", knob)}
         way = pt.columns.message("trial", "at-first" if whole else "from-start", **named)
         lines.append(f"no proposal    {way}")
     elif gain and gain[0] <= 1 and not done.fixed_time:

@@ -653,8 +653,7 @@ def test_record_keeps_what_its_trial_measured(program, tmp_path, capsys, monkeyp
     monkeypatch.setattr(engine, "try_runs", measured)
     for name, code, gain in ("good", 0, 2.05), ("noisy", 3, 1.2):
         assert run(["record", "--pages", "-o", str(tmp_path / name), *command]) == code
-        kept = pt.load(tmp_path / name)
-        assert pt.measured.read_measured(kept.pages).gain.middle == gain
+        assert pt.measured.read_measured(pt.load(tmp_path / name).pages).gain.middle == gain
         assert run(["check", str(tmp_path / name)]) == 0 == run(["info", str(tmp_path / name)])
         said = capsys.readouterr()
         assert f"{gain:.2f}x" in said.out and "--calibration" not in said.err
@@ -775,7 +774,9 @@ def test_gain_divides_what_was_measured_side_by_side():
     done.rates["found"], done.rates["contiguous"] = [1.0] * 5, [1.1] * 5
     done.rates["huge"], done.rates["split"] = [1.65] * 6, [1.1] * 6
     assert done.gain == pytest.approx((1.65, 1.65, 1.65)) and done.precise(0.01)
-    assert "hugepages 7 --yes" in lines_of(done, 7)[-1] and "hugepages 7" not in str(lines_of(done))
+    assert lines_of(done, 7)[-1].endswith(" hugepages 7 --yes") and "hugepages 7" not in str(lines_of(done))
+    asked = ["--pages", "--least", "50", "-p", "7", "--memory", "4G"]
+    assert lines_of(done, 7, asked)[-1].endswith(" hugepages 7 --yes --least 50 --memory 4G")
     assert "hugepages 7" not in str(lines_of(replace(done, share={"found": 0.97}), 7)), "all have them"
     for state in ("huge", "split"):
         done.rates[state] = [2 * rate for rate in done.rates[state]]

@@ -197,8 +197,7 @@ def results(*names, calls=()):
 
 
 def test_a_gain_by_fewer_faults_is_said_to_be_the_kernels():
-    freed = [(1, 0, Event.MADVISE, (HEAP, 512 * PAGE, 4), 0)]
-    linux, thp = results("thp", calls=freed)
+    linux, thp = results("thp", calls=[(1, 0, Event.MADVISE, (HEAP, 512 * PAGE, 4), 0)])
     share = by_the_kernel(linux, thp)
     spared = linux.management_cycles - thp.management_cycles
     assert linux.count("faults") == 512 and thp.count("faults") < 10
@@ -224,6 +223,15 @@ def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():
     linux, thp = results("thp")
     assert by_the_kernel(linux, linux) == 0
     assert by_the_kernel(linux, replace(thp, kernel_share=None)) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("redis-server '*:6379'", "redis-server"), ("'/opt/my app/run' x", "run"), ("'/opt/it is' x", "'it is'"),
+     ("python3.11 x.py", "PID"), ("/usr/bin/java -jar x", "PID"), ("'/opt/cut amid", "comm"), ("", "comm")],
+)  # fmt: skip
+def test_a_process_is_named_only_where_its_name_says_which_program_it_is(command, name):
+    assert verdict.process_of({"comm": "comm"}, command) == name
 
 
 # What limits a run: captures made so that one thing does.
@@ -274,6 +282,20 @@ def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, poli
     assert max(others) < 1.02 and (kind == verdict.NOTHING or gains[kind].middle > 1.1)
     assert found.record()["limit"] == kind
     assert (found.research.code == "gain") is (kind == verdict.TABLES)
+
+
+@pytest.mark.parametrize(("by", "action"), [("glibc", "relocate"), ("file", None), ("", None)])
+def test_tables_are_rebuilt_of_private_memory_alone(by, action):
+    base = replace(results("thp")[0], local_tables=Interval(1.1, 1.2, 1.3), local_data=Interval.exactly(1.0))
+    found = verdict.verdict([base], verdict.Workload(np.array([9, 0]), np.array([0, 9, 0]), allocator=by))
+    assert found.kind == verdict.TABLES and (found.action and found.action.code) == action
+
+
+def test_a_service_whose_misses_were_sampled_was_not_started_by_the_tracer():
+    scenario = captured([(0, VAS)])
+    facts = {**scenario.trace.facts, "sampled": True, "walks": True}
+    seen = replace(scenario, trace=replace(scenario.trace, facts=facts))
+    assert verdict.workload(scenario).started and not verdict.workload(seen).started
 
 
 def sampled(scenario, gain):

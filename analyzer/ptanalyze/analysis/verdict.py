@@ -12,8 +12,10 @@ its page tables should follow it (migration); a Wide one spans sockets, each of 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -185,14 +187,21 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         cpu_nodes=machine.cpu_nodes if machine.memory_nodes else (),
         tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * whole,
         process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
-        started=traced and "another_user" not in snapshot.facts,
+        started=whole and "another_user" not in snapshot.facts,
     )
+
+
+# one's name says nothing of which program it runs
+INTERPRETER = re.compile(r"(python|pypy|perl|ruby|node|php|java|lua|bash|dash|sh)[\d.]*")
 
 
 def process_of(facts: Mapping[str, Any], command: str) -> str:
     """Workload.process by the facts of a snapshot, which are the tracer's where a command was traced."""
-    name = command.partition(" ")[0].rpartition("/")[2] or str(facts.get("comm", ""))
-    return shlex.quote(name) if name and "synth" not in facts else "PID"
+    first = ""
+    with suppress(ValueError):  # cut amid quotes
+        first = next(iter(shlex.split(command)), "")
+    name = first.rpartition("/")[2] or str(facts.get("comm", ""))
+    return "PID" if not name or INTERPRETER.fullmatch(name) or "synth" in facts else shlex.quote(name)
 
 
 def threads_of(scenario: Scenario) -> int:
@@ -503,8 +512,7 @@ def parts_of(base: Result, huge: Result | None) -> list[Part]:
     if base.local_data is not None and parts:
         parts.append(Part(DATA, base.local_data, base.remote_data))
     if huge is not None and huge.speedup is not None:
-        more = huge.peak_bytes - base.peak_bytes
-        parts.append(Part(PAGES, huge.speedup, bytes=more, measured=gain))
+        parts.append(Part(PAGES, huge.speedup, bytes=huge.peak_bytes - base.peak_bytes, measured=gain))
     elif measured:
         parts += measured
     elif base.cached_tables is not None and faster(base.cached_tables.middle):
@@ -640,6 +648,8 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
         return message("type", "migrate-vm", node=walker)
     if part.kind == DATA:
         return message("type", "migrate", where=where, node=walker, number=about.number)
+    if about.allocator in ("", "file"):  # of files or shared: no table of theirs is rebuilt
+        return None
     return message("type", "relocate", where=where, line=f"{as_root()} relocate {about.process} --dry-run")
 
 

@@ -192,8 +192,7 @@ def setup_from(options: Mapping[str, Any], capture: Capture, progress: Progress 
     plain = {**options, "machine": machine_for(capture, options["machine"])}
     balancing = plain.pop("balancing")
     pairs = dict(errors.pair_of(setting, "--autonuma-set ") for setting in balancing)
-    moving = pairs or plain.pop("autonuma")
-    return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
+    return Setup.of(**(plain | {"autonuma": pairs or plain.pop("autonuma"), "progress": progress}))
 
 
 def configured(
@@ -206,8 +205,8 @@ def configured(
     from ..policies import share_settings
     from ..policies.table import POLICIES
 
-    pairs = [errors.pair_of(setting) for setting in settings]
-    asked: Any = [errors.policy_of(words) for words in names]
+    pairs = [*map(errors.pair_of, settings)]
+    asked: Any = [*map(errors.policy_of, names)]
     usual = dict[str, Any]()
     if capture is not None and (not asked or POLICIES.keys() <= dict(asked).keys()):
         from ..analysis.setup import asked_or_usual, numbered, open_replay_capture
@@ -310,9 +309,11 @@ def following(
     if verdict is not None and verdict.of_page_size and not measured:
         runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
         if (runs or one_node(base)) and not keeps_page_size(runs or 0, 0.5):
-            started = opened.has_trace and "another_user" not in facts
-            command = str(opened.trace.facts.get("command", "")) if started else None
-            lines["pages"] = page_trial(runs, process_of(facts, command or ""), command)
+            started = opened.has_trace and not opened.trace.sampled_walks and "another_user" not in facts
+            typed = "" if "synth" in facts else str(opened.trace.facts.get("command", ""))
+            command = typed if started else None
+            line = page_trial(runs, process_of(facts, command or ""), command)
+            lines["run" if " -- " in line else "pages"] = line
     if one_node(base):
         lines["machine"] = f"the same with -m {errors.DEFAULT_MACHINE}"
     named = [capture] if capture else []

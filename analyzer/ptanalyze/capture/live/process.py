@@ -142,8 +142,7 @@ def page_trial(pid: int | None, name: str = "PID", command: str | None = None) -
     command: what was recorded, which can be started again."""
     by_itself = counts_work(pid)
     if pid is None and command is not None and not by_itself:
-        known = name != "PID" and 0 < len(command) < NOTED
-        return f"{as_root()} trial --pages -- {command if known else './app'}"
+        return f"{as_root()} trial --pages -- {command if 0 < len(command) < NOTED else './app'}"
     return f"{as_root()} trial --pages -p {pid or name}{'' if by_itself else ' --figure-of CMD'}"
 
 
