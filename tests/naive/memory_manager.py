@@ -176,6 +176,9 @@ class Memory:
         self.pieces = kept
         return sorted(gone)
 
+    def within(self, start, end):
+        return [(max(lo, start), min(hi, end), lineage, prot) for lo, hi, lineage, prot in self.pieces]
+
     def overlaps(self, start, end):
         return any(lo < end and start < hi for lo, hi, _, _ in self.pieces)
 
@@ -206,10 +209,8 @@ class Memory:
             self.unmap(a, a + up(b), node, live)
         elif kind == Event.MPROTECT:
             pieces = self.cut(a, a + up(b))
-            others = [(lo, hi) for lo, hi, _, prot in pieces if prot != c]
             for entry, whole in list(self.entries(a, a + up(b))):
-                at, end = (number << (3 + 9 * entry[0]) for number in (entry[1], entry[1] + 1))
-                if any(lo < end and at < hi for lo, hi in others):
+                if has_pages(entry, pieces, (c,) if entry[0] == 1 else (0, c)):
                     self.take_one(entry, whole, node, "update")
             self.shoot(a, a + up(b), node, live)
             for lo, hi, lineage, _ in pieces:
@@ -272,7 +273,8 @@ class Memory:
                         self.take_one((1, page), True, node, "clear")
             self.shoot(start, end, node, live)
         for entry, whole in [e for e in self.entries(source, source + old) if e[0][0] > 1]:
-            self.take_one(entry, whole, node, "clear")
+            if whole or has_pages(entry, self.within(source, source + old)):
+                self.take_one(entry, whole, node, "clear")
         if flags & 4:
             self.shoot(source, source + old, node, live)
         else:
@@ -370,7 +372,8 @@ class Memory:
 
     def take(self, start, end, node, what):
         for entry, whole in list(self.entries(start, end)):
-            self.take_one(entry, whole, node, what)
+            if whole or has_pages(entry, self.within(start, end)):
+                self.take_one(entry, whole, node, what)
 
     def take_one(self, entry, whole, node, what):
         if entry not in self.valid:
@@ -388,6 +391,12 @@ class Memory:
         if self.changed or freed:
             self.policy.shoot(start, end, node, live, unmapping)
         self.changed = []
+
+
+def has_pages(entry, pieces, but=(0,)):
+    """Whether one of the VMAs' pieces lies in an entry, and its protection is none of `but`."""
+    at, end = (number << (3 + 9 * entry[0]) for number in (entry[1], entry[1] + 1))
+    return any(max(lo, at) < min(hi, end) and prot not in but for lo, hi, _, prot in pieces)
 
 
 def common(ranges, start, end):

@@ -199,10 +199,8 @@ def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least
     assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
     for base in promoted:
         level, frame, flags = after[base]
-        first = base + min(small[base]) * PAGE
-        assert (level, flags) == (2, before[first][2]) and frame % 512 == 0
-        node = snapshot.topology.node_of_frame([frame])[0]
-        assert node == main_node(snapshot, list(small[base].values()))
+        assert (level, flags) == (2, before[(base + min(small[base]) * PAGE)][2]) and frame % 512 == 0
+        assert snapshot.topology.node_of_frame([frame])[0] == main_node(snapshot, list(small[base].values()))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -318,8 +316,7 @@ def thp(calls, regions=4, host=None, **params):
 def results(calls, regions=4, host=None, tracer="", allowed=None, cold=True, **params):
     """[linux's, thp's Result] of `regions` full regions from 1 GiB on in one VMA, a page of each touched."""
     snapshot = replace(full(regions, host), facts={"huge_pages": allowed} if allowed else {})
-    touched = [GIB + k * REGION for k in range(regions)]
-    trace = build_trace([(0, touched)], [(0, 0, *call) for call in calls])
+    trace = build_trace([(0, [GIB + k * REGION for k in range(regions)])], [(0, 0, *call) for call in calls])
     trace = replace(trace, facts={**trace.facts, "tracer": tracer})
     how = {"cold": cold, "threads_on": "round-robin", "baseline": "linux"}
     return answered(snapshot, [("thp", params)], trace, **how)
@@ -362,19 +359,48 @@ def opened(k, prot=3):
     return Event.MPROTECT, (GIB + k * 32 * PAGE, 32 * PAGE, prot), 0
 
 
+def committed(k):
+    return Event.MMAP, (GIB + k * 32 * PAGE, 32 * PAGE, 3, 0x32), GIB + k * 32 * PAGE
+
+
 @pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize(
-    ("reserved", "then", "small"),
-    [(0, [], 0), (0, [opened(5, 1)], 1), (0, [opened(5, 0), opened(5)], 1), (1, [], 4)],
-)
-def test_mprotect_splits_no_page_of_memory_that_was_reserved(begins, reserved, then, small):
-    """Growth of glibc's arenas: mmap(PROT_NONE), then mprotect by a few pages, used at once."""
+    ("by", "reserved", "then", "small"),
+    [(opened, 0, [], 0), (opened, 0, [opened(5, 1)], 1), (opened, 0, [opened(5, 0), opened(5)], 1),
+     (opened, 1, [], 4), (committed, 0, [], 0), (committed, 0, [committed(5)], 1), (committed, 3, [], 4)],
+)  # fmt: skip
+def test_what_opens_memory_that_was_reserved_splits_no_page(by, begins, reserved, then, small):
+    """Growth of glibc's arenas: mmap(PROT_NONE), then mprotect by a few pages, used at once; of a JVM's heap:
+    mmap(MAP_FIXED) there. None of it interrupts the second thread."""
     calls = [(0, 0, Event.MMAP, (GIB, 4 * REGION, reserved, 0x4022), GIB)]
-    calls += [(k, 0, *opened(k)) for k in range(64)] + [(64, 0, *call) for call in then]
-    seen = [(0, [GIB + k * 32 * PAGE]) for k in range(64)]
+    calls += [(k, 0, *by(k)) for k in range(64)] + [(64, 0, *call) for call in then]
+    seen = [(k % 2, [GIB + k * 32 * PAGE]) for k in range(64)]
     calls += [(64, 0, Event.ROI_START, (), 0)] * begins
     result = ask_of(full(4), "thp", trace=build_trace([*seen, *seen], calls))[-1]
     assert result.facts["regions_promoted"] == 4 and result.facts.get("regions_split", 0) == small
+    assert small or result.count("ipis") == 0
+
+
+def heap(k):
+    return Event.BRK, (GIB + 33 * k * PAGE,), GIB + 33 * k * PAGE
+
+
+TRIMMED = [(k, call) for k in range(64) for call in (heap(k), heap(k + 2), heap(k + 1))] + [(64, heap(65))]
+PART = (Event.MMAP, (GIB + MIB, MIB, 3, 0x22), GIB + MIB), (Event.MUNMAP, (GIB + MIB, MIB), 0)
+MADE_NEW = [(0, PART[0]), (1, PART[1]), (1, (Event.MMAP, (GIB, 4 * REGION, 3, 0x22), GIB))]
+
+
+BEGIN = Event.ROI_START, (), 0
+
+
+@pytest.mark.parametrize("begins", [[], [(2, BEGIN)], [(64, BEGIN)]])
+@pytest.mark.parametrize(("calls", "small"), [(TRIMMED, 0), (MADE_NEW, 0), ([*MADE_NEW, (2, PART[1])], 1)])
+def test_only_what_one_vma_held_is_split(calls, small, begins):
+    """A heap's trims while it grows, and a mapping before the one that the 2 MiB have in the end."""
+    seen = [(0, [GIB + MIB]), (0, [GIB + MIB]), *((0, [GIB + 33 * k * PAGE]) for k in range(2, 64))]
+    events = [(at, 0, *call) for at, call in sorted([*calls, *begins], key=lambda call: call[0])]
+    result = ask_of(full(4), "thp", trace=build_trace([*seen, *seen], events))[-1]
+    assert result.facts.get("regions_split", 0) == small
 
 
 def advised(start, length, advice=NO_HUGE, result=0):

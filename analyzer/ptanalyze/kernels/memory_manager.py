@@ -344,26 +344,27 @@ def change_small(w, kind, start, end, owner):
 
 @either
 def change_huge(w, kind, start, end, others, prot):
-    """Huge entries of start..end (edges); `others`: those with a VMA of another protection than `prot`."""
+    """Huge entries of start..end (edges). Of `others`, with a VMA of another protection than `prot`, and of
+    a part only what may have pages: memory that grows beside a huge page, or was reserved, changes none."""
     if w.huge.shape[0] == 0:
         return
     first, past = byte_at(w, start), byte_at(w, end)
     for region in touched(w, first, past):
         lo, hi = covers(w, region, first, past)
         slot = w.regions[region, SLOT]
-        if slot >= 0 and (not others or differs(w, region, start, end, prot)):
+        whole = hi - lo == SLOTS
+        if slot >= 0 and ((whole and not others) or differs(w, region, start, end, prot)):
             owner = owner_of(w, w.huge[w.regions[region, HUGE], HUGE_OF])
-            whole = hi - lo == SLOTS
             add(w, kind if whole else UPDATE, w.regions[region, ROW], slot, slot + 1, owner, 0, 0, 0)
 
 
 @either
 def differs(w, region, start, end, prot):
-    """Whether in start..end (edges) a VMA in the region has another protection."""
+    """Whether in start..end (edges) a VMA in the region has another protection, and not PROT_NONE."""
     at, stop = max(w.regions[region, FIRST], start), min(w.regions[region, PAST], end)
     while at < stop:
         at, piece = stretch(w.vmas, at, stop)
-        if piece != NONE and w.vmas.edges[piece, PROT] != prot:
+        if piece != NONE and w.vmas.edges[piece, PROT] != prot and w.vmas.edges[piece, PROT]:
             return True
     return False
 

@@ -469,8 +469,9 @@ def invalidations(events: np.ndarray) -> np.ndarray:
 
 def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
     region, rows = region_of_interest(events), effects(events)
-    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
-    return rows[inside & np.isin(rows["what"], which)]
+    return rows[
+        ((rows["event"] >= region.first) & (rows["event"] < region.end)) & np.isin(rows["what"], which)
+    ]
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
@@ -514,30 +515,37 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
 
 MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE = ADVICE = 14, 15, 25
 DISABLED = "forbidden"
-MAPS, ARRIVES, PROTECTS, AGES, EMPTIES, FREES, UNMAPS, MOVES_OFF = range(8)
+MAPS, REPLACES, ARRIVES, PROTECTS, AGES, EMPTIES, FREES, UNMAPS, MOVES_OFF = range(9)
 WHOLE = (1 << 512) - 1  # bits of the pages of 2 MiB
 REGION = 1 << REGION_SHIFT
 Change: TypeAlias = tuple[int, int, int, int, int]
+Tear: TypeAlias = tuple[int, int, int]  # event, index of the block, what
 
 
 def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
-    """Yield (index of the event, what it does, first byte, one past the last, protection or -1)."""
+    """Yield (index of the event, what it does, first byte, one past the last, protection or -1).
+
+    What mmap(PROT_NONE) reserved has no pages: arenas of malloc open it by mprotect, a JVM by MAP_FIXED.
+    """
     rows, untouchable = effects(events), _Bytes()
     of = events[rows["event"]]
     calls = zip(of["kind"].tolist(), of["c"].tolist(), emptying(of).tolist(), strict=True)
     for (at, _, what, start, end, there), (kind, c, empties) in zip(rows.tolist(), calls, strict=True):
-        if what in (UNMAPPED, ROOM, FREE):
-            yield at, UNMAPS, start, end, -1
+        if what in (UNMAPPED, ROOM):
+            for lo, hi, reserved in untouchable.within(start, end):
+                if not reserved:
+                    yield at, UNMAPS, lo, hi, -1
         elif what in (NEW, OVER):
-            untouchable.become(start, end, (kind == Event.MMAP and not c,) * 2)
-            yield at, MAPS, start, end, c if kind == Event.MMAP else -1
+            for lo, hi, reserved in untouchable.become(start, end, (kind == Event.MMAP and not c,) * 2):
+                over = what == OVER and not reserved
+                yield at, REPLACES if over else MAPS, lo, hi, c if kind == Event.MMAP else -1
         elif what == MOVED:
             torn = (there - start) % REGION > 0
             yield at, MOVES_OFF if torn else UNMAPS, start, end, -1
             yield at, MAPS, there, there + end - start, -1
             if torn:
                 yield at, ARRIVES, there, there + end - start, -1
-        elif kind == Event.MPROTECT:  # what PROT_NONE reserved has no pages: malloc's arenas grow by this
+        elif kind == Event.MPROTECT:
             for lo, hi, reserved in untouchable.become(start, end, (False, not c)):
                 yield at, MAPS if reserved and c else PROTECTS, lo, hi, c
         elif kind == Event.MADVISE and c in ADVICE_THAT_CLEARS:
@@ -566,7 +574,7 @@ def splits(events: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarr
     sorted) that there are. What was split before the region of interest is split when it begins."""
     first = region_of_interest(events).first
     met = changes(events, blocks.tolist())
-    torn = [(max(at, first), k) for at, k, what, pages, _ in met if tears(what, pages)]
+    torn = [(max(at, first), k) for at, k, what in _torn(met, len(blocks)) if what != ARRIVES]
     at, block = np.array(torn, np.int64).reshape(-1, 2).T
     return at, blocks[block]
 
@@ -588,11 +596,12 @@ class _Block:
 
     vmas  {protection: bits of the pages}; sizes: [(chunk, HUGE or SMALL from there on)]
     left  bits of the pages that a huge page brought and that were not given back since
+    grown whether its VMA grows by parts: then it is huge from its last growth on, and counts as huge before
     """
 
     def __init__(self, state: int, touched: np.ndarray) -> None:
         self.state, self.touched, self.since, self.vmas = state, touched, 0, {READ_WRITE: WHOLE}
-        self.left, self.sizes = WHOLE * (state == HUGE), [(0, state or HUGE)]
+        self.left, self.sizes, self.grown = WHOLE * (state == HUGE), [(0, state or HUGE)], False
 
     def become(self, state: int, chunk: int) -> None:
         if state not in (NOTHING, self.sizes[-1][1]):
@@ -603,25 +612,46 @@ class _Block:
         """The faults of the chunks before `chunk`."""
         at = int(np.searchsorted(self.touched, self.since))
         if self.state == NOTHING and at < len(self.touched) and self.touched[at] < chunk:
-            self.become(HUGE if WHOLE in self.vmas.values() else SMALL, int(self.touched[at]))
+            whole = self.grown or WHOLE in self.vmas.values()
+            self.become(HUGE if whole else SMALL, int(self.touched[at]))
         self.since = max(self.since, chunk)
 
     def take(self, what: int, pages: int, prot: int, chunk: int) -> None:
         self.until(chunk)
         held = self.vmas.values()
         self.left &= ~pages if what >= EMPTIES else WHOLE
-        if what == ARRIVES or (self.state == HUGE and tears(what, pages)):
+        torn = tears(what, pages)
+        if what == ARRIVES or (self.state == HUGE and torn and WHOLE in held):
             self.become(SMALL, chunk)
-        elif what >= EMPTIES and (self.state == HUGE or (what == FREES and pages == WHOLE in held)):
+        elif what >= EMPTIES and not torn and (self.state == HUGE or (what == FREES and WHOLE in held)):
             self.become(NOTHING, chunk)
-        if what == PROTECTS:
-            pages &= sum(held)
-        if what in (MAPS, PROTECTS, UNMAPS, MOVES_OFF):
+        self.remap(what, pages, prot)
+        if not any(self.vmas.values()):
+            self.become(NOTHING, chunk)
+        elif what == MAPS and self.grown and self.state == SMALL:
+            self.state, self.left, self.sizes = HUGE, WHOLE, [(0, HUGE)]
+
+    def remap(self, what: int, pages: int, prot: int) -> None:
+        held = sum(self.vmas.values())
+        if what == MAPS and (pages & held or not held):  # nothing was there: it was taken for a VMA
+            self.vmas, self.grown = {READ_WRITE: 0}, pages != WHOLE
+        if what in (MAPS, REPLACES, PROTECTS, UNMAPS, MOVES_OFF):
             new = prot if prot >= 0 else max(self.vmas, key=lambda vma: self.vmas[vma].bit_count())
             self.vmas = {vma: bits & ~pages for vma, bits in self.vmas.items()}
-            self.vmas[new] = self.vmas.get(new, 0) | (pages if what in (MAPS, PROTECTS) else 0)
-            if not any(self.vmas.values()):
-                self.become(NOTHING, chunk)
+            kept = pages & held if what == PROTECTS else pages if what in (MAPS, REPLACES) and prot else 0
+            self.vmas[new] = self.vmas.get(new, 0) | kept
+
+
+def _torn(met: Iterable[Change], count: int) -> list[Tear]:
+    """Changes that leave 2 MiB of one VMA small, after its growth."""
+    now, torn = [_Block(NOTHING, np.zeros(0, int)) for _ in range(count)], dict[int, list[Tear]]()
+    for at, k, what, pages, prot in met:
+        if what == ARRIVES or (tears(what, pages) and WHOLE in now[k].vmas.values()):
+            torn.setdefault(k, []).append((at, k, what))
+        now[k].remap(what, pages, prot)
+        if what == MAPS and now[k].grown:
+            torn.pop(k, None)
+    return [*chain(*torn.values())]
 
 
 def parted(trace: Trace) -> np.ndarray:
@@ -629,8 +659,7 @@ def parted(trace: Trace) -> np.ndarray:
     blocks, count = np.unique(trace.regions, return_counts=True)
     blocks = blocks[count == 1]
     met = changes(trace.events[: region_of_interest(trace.events).end], blocks.tolist())
-    some = {k for _, k, what, pages, _ in met if what == ARRIVES or tears(what, pages)}
-    return blocks[sorted(some)]
+    return blocks[sorted({k for _, k, _ in _torn(met, len(blocks))})]
 
 
 def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int, int]]:
@@ -645,8 +674,9 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
     met = list(changes(trace.events[: region.end], blocks.tolist(), linux))
     begun = [change for change in met if change[0] >= region.first]
     state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
-    state[[k for at, k, what, pages, _ in met if at < region.first and tears(what, pages)]] = SMALL
-    state[[k for _, k, what, _, _ in begun if what == MAPS]] = NOTHING
+    torn = (k for at, k, what in _torn(met, len(blocks)) if at < region.first and what != ARRIVES)
+    state[list(torn)] = SMALL
+    state[[k for _, k, what, _, _ in begun if what in (MAPS, REPLACES)]] = NOTHING
     locate, stride = _locator(trace, own), len(trace.chunks) + 1
     touched = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))  # chunks that touch each
