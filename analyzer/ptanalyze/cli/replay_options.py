@@ -310,8 +310,8 @@ def following(
         runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
         if (runs or one_node(base)) and not keeps_page_size(runs or 0, 0.5):
             started = opened.has_trace and not opened.trace.sampled_walks and "another_user" not in facts
-            typed = "" if "synth" in facts else str(opened.trace.facts.get("command", ""))
-            command = typed if started else None
+            command = str(opened.trace.facts.get("command", "")) if started else None
+            command = "" if started and "synth" in facts else command
             line = page_trial(runs, process_of(facts, command or ""), command)
             lines["run" if " -- " in line else "pages"] = line
     if one_node(base):

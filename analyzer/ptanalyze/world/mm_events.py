@@ -469,9 +469,8 @@ def invalidations(events: np.ndarray) -> np.ndarray:
 
 def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
     region, rows = region_of_interest(events), effects(events)
-    return rows[
-        ((rows["event"] >= region.first) & (rows["event"] < region.end)) & np.isin(rows["what"], which)
-    ]
+    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
+    return rows[inside & np.isin(rows["what"], which)]
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.
