@@ -153,13 +153,13 @@ def measure_pages(
     return np.concatenate(pairs)
 
 
-CACHED = 4  # times L2: data that the last-level cache holds, if no other guest does
+CACHED, PART = 4, 8  # times L2, part of the last-level cache: what it holds, if no other guest does
 
 
 def measure_cached(machine: pt.Machine) -> float:
     """ns of a read of data that exceed L2 and not the last-level cache, which guests of a host share, with
     huge pages; 0: not to be had, or no such size. UsageError as `measure_nodes`."""
-    size = CACHED * machine.l2.bytes
+    size = max(CACHED * machine.l2.bytes, machine.llc.bytes // PART)
     if not 1 << 20 <= size <= machine.llc.bytes / 2:
         return 0.0
     pairs = measure_pages(size >> 20, LEAST_TURNS)

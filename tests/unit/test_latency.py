@@ -13,6 +13,7 @@ from naive import classify as naive
 from ptanalyze.core.errors import CaptureError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.measured import write_machine
+from ptanalyze_host import node_latency
 from ptanalyze_host.machine_file import unequal, with_latency
 from ptanalyze_host.node_latency import NodeLatency, added_by_walks, asymmetric, cpu_list
 from ptanalyze_host.sysfs import parse_cpus
@@ -164,3 +165,10 @@ def test_quartiles_of_pairs_are_those_of_the_twin(pairs):
     naive = quantiles([max(small / huge - 1, 0) for small, huge in pairs], n=4, method="inclusive")
     found = added_by_walks(np.array(pairs))
     assert [*found] == pytest.approx(naive) and unequal(found) == (naive[2] - naive[0] > naive[1] / 2)
+
+
+@pytest.mark.parametrize(("name", "mebibytes"), [("epyc-genoa", 4), ("granite-rapids", 63), ("ice-lake", 7)])
+def test_cached_reads_are_of_an_eighth_of_the_llc_that_a_guest_sees(monkeypatch, name, mebibytes):
+    """Data of 8 MiB stay where they are in an LLC of 480 MiB, of which other guests leave a few."""
+    monkeypatch.setattr(node_latency, "measure_pages", lambda size, turns: np.array([[9.0, float(size)]]))
+    assert node_latency.measure_cached(load_machine(name)) == mebibytes
