@@ -162,7 +162,7 @@ def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
     assert quoted in " ".join(pt(*words.split()).out.split())
     (words,), (quoted,) = (re.findall(how, readme) for how in (r"`(synth [^`]*)`", r'\*"(At [^"]*)"\*'))
     pt(*words.split(), "-o", tmp_path / "made")
-    assert " ".join(quoted.split()) in (" ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split()))
+    assert " ".join(quoted.split()) in " ".join(pt("whatif", tmp_path / "made", "-p", "hydra").out.split())
 
 
 WORK = ["instructions", *(ACCESSES[0].format(what) for what in ("load", "store"))]

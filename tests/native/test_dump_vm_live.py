@@ -181,7 +181,7 @@ def naive(frames, slots):
             word = int(words(homes[0].hva + address - homes[0].gpa, 1)[0])
             if word >> 63 and word & (1 << 55) - 1 == frame:
                 continue
-            counts[("have" if word >> 63 else "may" if homes[0].flags & 4 else "are")] += 1
+            counts["have" if word >> 63 else "may" if homes[0].flags & 4 else "are"] += 1
     return dict(counts)
 
 

@@ -756,7 +756,9 @@ def test_intervals_are_the_range_of_four_batches_of_windows_in_a_row_and_of_pair
     assert over(upper, lower) == pytest.approx((2**-0.3, 3 / np.median(lower), 8.0))
     assert over([4.0], [2.0]) == (2.0, 2.0, 2.0) and over([2.0, 3.0], [1.0, 2.0])[::2] == (1.0, 3.0)
     assert paired(np.arange(2.0, 26.0, 2.0), [2.0] * 12) == (3.0, 6.5, 10.0)
-    assert paired([3.0], [2.0]) == pytest.approx((1.5,) * 3)
+    low, middle, high = paired([3.0, 1.0, 2.0], [1.0] * 3)
+    assert (low, high) == pytest.approx((0.4571, 7.224), rel=1e-3), "t of 2 degrees: 4.303"
+    assert middle == 2.0 and paired([3.0], [2.0]) == (1.5,) * 3
 
 
 @pytest.mark.parametrize("pairs", [2, 3, 4, 5, 6, 7, 9, 20])

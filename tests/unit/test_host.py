@@ -86,11 +86,8 @@ def series_of(*words):
 def test_a_file_has_series_of_what_is_large_and_of_no_more_than_its_top():
     large = [surveyed(name=f"s{n}", rss_bytes=LEAST) for n in range(105)]
     short = [surveyed(name=f"sh{n}", cgroup=f"/run-{n}", rss_bytes=LEAST - 1) for n in range(9)]
-    asked = (
-        (large,),
-        (short + large + ([surveyed(name="worker", rss_bytes=LEAST // 4)] * 4), 1000),
-        (large, 3),
-    )
+    many = [surveyed(name="worker", rss_bytes=LEAST // 4)] * 4
+    asked = (large,), (short + large + many, 1000), (large, 3)
     rss = [len(series_of(found, 1, 0.0, *top)["rss_bytes"]) for found, *top in asked]
     assert rss == [100, 106, 3] and not series_of(short, 1, 0.0)
 

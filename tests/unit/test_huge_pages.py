@@ -199,7 +199,7 @@ def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least
     assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
     for base in promoted:
         level, frame, flags = after[base]
-        assert (level, flags) == (2, before[(base + min(small[base]) * PAGE)][2]) and frame % 512 == 0
+        assert (level, flags) == (2, before[base + min(small[base]) * PAGE][2]) and frame % 512 == 0
         assert snapshot.topology.node_of_frame([frame])[0] == main_node(snapshot, list(small[base].values()))
 
 
@@ -388,8 +388,6 @@ def heap(k):
 TRIMMED = [(k, call) for k in range(64) for call in (heap(k), heap(k + 2), heap(k + 1))] + [(64, heap(65))]
 PART = (Event.MMAP, (GIB + MIB, MIB, 3, 0x22), GIB + MIB), (Event.MUNMAP, (GIB + MIB, MIB), 0)
 MADE_NEW = [(0, PART[0]), (1, PART[1]), (1, (Event.MMAP, (GIB, 4 * REGION, 3, 0x22), GIB))]
-
-
 BEGIN = Event.ROI_START, (), 0
 
 

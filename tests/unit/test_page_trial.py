@@ -264,6 +264,7 @@ def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
     assert verdict([linux, huge], None).answers[0].message.code == "measured"
     _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
     assert not huge.finding(MEASURED)
+    assert FITTING.of("a CPU", "'/opt/my app/redis-server' x") and not FITTING.of("a CPU", "'redis-server")
 
 
 def test_the_trial_of_a_capture_is_taken_unasked_and_another_in_its_place():

@@ -223,7 +223,7 @@ def test_threads_that_move_go_on_on_cpus_of_the_other_node(tmp_path):
     moves = {"move": "0.5:1:0", "move_data": "0.5:1000", "init_trace": False}
     capture = make(Parameters(size=8 * MIB, nodes=2, threads=2, accesses=20000, **moves), tmp_path)
     trace, node_of = capture.trace, capture.snapshot.topology.node_of_cpu()
-    nodes = node_of[trace.chunks["cpu"][(trace.chunks["thread"] == 1)]]
+    nodes = node_of[trace.chunks["cpu"][trace.chunks["thread"] == 1]]
     assert set(nodes.tolist()) == {0, 1} and (np.diff(nodes) <= 0).all()
     moves = trace.events[trace.events["kind"] == Event.MOVE_PAGES]
     moved = int(moves["b"].sum()) // PAGE

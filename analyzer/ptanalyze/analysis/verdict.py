@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ from ..core.columns import (
     joined,
     message,
 )
-from ..core.errors import UNKNOWN_NODE, as_root
+from ..core.errors import UNKNOWN_NODE, as_root, program_of
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import chunk_runs, give_back, threads_placed
@@ -197,10 +196,7 @@ INTERPRETER = re.compile(r"(python|pypy|perl|ruby|node|php|java|lua|bash|dash|sh
 
 def process_of(facts: Mapping[str, Any], command: str) -> str:
     """Workload.process by the facts of a snapshot, which are the tracer's where a command was traced."""
-    first = ""
-    with suppress(ValueError):  # cut amid quotes
-        first = next(iter(shlex.split(command)), "")
-    name = first.rpartition("/")[2] or str(facts.get("comm", ""))
+    name = program_of(command) or str(facts.get("comm", ""))
     return "PID" if not name or INTERPRETER.fullmatch(name) or "synth" in facts else shlex.quote(name)
 
 
@@ -460,8 +456,7 @@ def verdict(
     fleeting = PAGES if SPLIT in codes else None
     lasts = [p for p in parts if p.kind != fleeting and not (p.least and UNTOLD in codes)]
     action = away or _action(base, lasts, within, about)
-    beyond = [result for result in results[1:] if label_of(result) in over]
-    research = _research(base, within, beyond, gained)
+    research = _research(base, within, [result for result in results[1:] if label_of(result) in over], gained)
     return Verdict(base, answers, parts, limit, notes, action, research, beware)
 
 

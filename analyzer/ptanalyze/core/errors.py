@@ -288,6 +288,14 @@ def this_program(longest: int = SHORT_PATH) -> str:
     return '"$(which ptanalyze)"' if len(shown) > longest and program() == "ptanalyze" else shown
 
 
+def program_of(command: str) -> str:
+    """Name of the program that a shell's command starts, "" of one that was cut amid quotes."""
+    try:
+        return next(iter(shlex.split(command)), "").rpartition("/")[2]
+    except ValueError:
+        return ""
+
+
 def as_root(longest: int = SHORT_PATH, *, anywhere: bool = False) -> str:
     """How whoever typed this runs this program as root: with sudo and `this_program`, unless that is root;
     anywhere: in any directory and terminal, by its whole path."""

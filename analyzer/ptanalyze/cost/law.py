@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, TypeAlias, TypeVar
 import msgspec
 
 from ..core.columns import message
-from ..core.errors import UsageError
+from ..core.errors import UsageError, program_of
 from ..core.interval import Interval
 
 Known = TypeVar("Known")
@@ -348,9 +348,7 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def of(self, cpu: str, command: str) -> bool:
         """Whether it is of a program of that name, which the kernel cuts, on a machine with that CPU."""
-        words = command.split()
-        name = words[0].rpartition("/")[2] if words else ""
-        return self.cpu == cpu and name in (self.program, self.program[: self.COMM])
+        return self.cpu == cpu and program_of(command) in (self.program, self.program[: self.COMM])
 
     def must_fit(
         self,

@@ -162,8 +162,7 @@ class Pricing:
                 if as_tried and (trial.nodes == 1 or machine.nodes > 1):
                     run_time["speedup"] = trial.gain
             if law.calibration is None:
-                lock = lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz)
-                findings = (*findings, *lock)
+                findings = (*findings, *lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz))
         if base and base.run_seconds and base.run_cycles and all(one.code != FILLS for one in findings):
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0

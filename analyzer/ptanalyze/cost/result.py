@@ -463,7 +463,8 @@ def owned(results: Sequence[Result], assumptions: bool = True) -> list[Finding]:
     """Findings, and assumptions, in the order of the results: of "thp", of "all but thp" if not of all."""
     owners: dict[Finding, set[str]] = {}
     for result in results:
-        for finding in (*result.findings, *([Finding(ASSUMED, result.assumptions)] * assumptions)):
+        assumed = [Finding(ASSUMED, result.assumptions)] * assumptions
+        for finding in (*result.findings, *assumed):
             owners.setdefault(finding, set()).add(result.policy)
     policies = list(dict.fromkeys(result.policy for result in results))
     return [replace(one, policy=one.policy or named(whose, policies)) for one, whose in owners.items()]

@@ -220,7 +220,8 @@ def open_capture(directory: PathLike) -> Capture:
         return open_capture(samples[str(directory)])
     if asked.is_file():
         raise UsageError(f"{asked}: {no_directory(asked)}")
-    near = meant(asked.name, [*[path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")], *samples])
+    here = [path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")]
+    near = meant(asked.name, [*here, *samples])
     raise UsageError(
         f"{asked}: no such capture directory; {near}`ptanalyze record -- COMMAND` makes one, and "
         f"there are bundled samples: {', '.join(samples)}"

@@ -85,8 +85,9 @@ FORMULA = re.compile(r"[=+\-@](?![\d.]*$).")  # neither a number nor a dash alon
 def csv_text(table: DataFrame) -> str:
     """The table as CSV without its index; texts are printable, and quoted if a spreadsheet would run them."""
     safe = table.rename(columns=cell)
-    for at in [at for at, kind in enumerate(table.dtypes) if kind.kind not in "biuf"]:
-        safe.isetitem(at, table.iloc[:, at].map(cell))
+    for at, kind in enumerate(table.dtypes):
+        if kind.kind not in "biuf":
+            safe.isetitem(at, table.iloc[:, at].map(cell))
     return str(safe.to_csv(index=False))
 
 

@@ -35,7 +35,8 @@ def view(
     said = [advised.sentence, *by_size(curve), *verdict.limits, *to_type(verdict), *research]
     yield Section(lines=[*said, *beware(verdict, [whose], further)])
     rows = table(advised.replayed.results)
-    yield Section(lines=[*(["", *rows, baseline(advised.base)] if rows else []), about(advised.base)])
+    compared = ["", *rows, baseline(advised.base)] if rows else []
+    yield Section(lines=[*compared, about(advised.base)])
     if not further:
         yield from everything(advised)
         return

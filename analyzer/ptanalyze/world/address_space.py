@@ -182,8 +182,7 @@ def _tlb_level(level: np.ndarray, first_frame: np.ndarray, tables: Tables, host_
     inside = (level > 1) & (region >= 0) & (region < len(host_of))
     table = np.full(len(level), NO_TABLE)
     table[inside] = host_of[region[inside]]
-    host_level = np.where(table == NO_TABLE, 1, tables.level[table])
-    return np.minimum(level, host_level).astype(np.uint8)
+    return np.minimum(level, np.where(table == NO_TABLE, 1, tables.level[table])).astype(np.uint8)
 
 
 def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

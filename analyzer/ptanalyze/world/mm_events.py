@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -573,7 +574,7 @@ def splits(events: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarr
     sorted) that there are. What was split before the region of interest is split when it begins."""
     first = region_of_interest(events).first
     met = changes(events, blocks.tolist())
-    torn = [(max(at, first), k) for at, k, what in _torn(met, len(blocks)) if what != ARRIVES]
+    torn = [(max(at, first), k) for at, k, what in _torn(met) if what != ARRIVES]
     at, block = np.array(torn, np.int64).reshape(-1, 2).T
     return at, blocks[block]
 
@@ -611,8 +612,7 @@ class _Block:
         """The faults of the chunks before `chunk`."""
         at = int(np.searchsorted(self.touched, self.since))
         if self.state == NOTHING and at < len(self.touched) and self.touched[at] < chunk:
-            whole = self.grown or WHOLE in self.vmas.values()
-            self.become(HUGE if whole else SMALL, int(self.touched[at]))
+            self.become(HUGE if self.grown or WHOLE in self.vmas.values() else SMALL, int(self.touched[at]))
         self.since = max(self.since, chunk)
 
     def take(self, what: int, pages: int, prot: int, chunk: int) -> None:
@@ -641,9 +641,9 @@ class _Block:
             self.vmas[new] = self.vmas.get(new, 0) | kept
 
 
-def _torn(met: Iterable[Change], count: int) -> list[Tear]:
+def _torn(met: Iterable[Change]) -> list[Tear]:
     """Changes that leave 2 MiB of one VMA small, after its growth."""
-    now, torn = [_Block(NOTHING, np.zeros(0, int)) for _ in range(count)], dict[int, list[Tear]]()
+    now, torn = defaultdict[int, _Block](lambda: _Block(NOTHING, np.zeros(0, int))), dict[int, list[Tear]]()
     for at, k, what, pages, prot in met:
         if what == ARRIVES or (tears(what, pages) and WHOLE in now[k].vmas.values()):
             torn.setdefault(k, []).append((at, k, what))
@@ -658,7 +658,7 @@ def parted(trace: Trace) -> np.ndarray:
     blocks, count = np.unique(trace.regions, return_counts=True)
     blocks = blocks[count == 1]
     met = changes(trace.events[: region_of_interest(trace.events).end], blocks.tolist())
-    return blocks[sorted({k for _, k, _ in _torn(met, len(blocks))})]
+    return blocks[sorted({k for _, k, _ in _torn(met)})]
 
 
 def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int, int]]:
@@ -673,7 +673,7 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
     met = list(changes(trace.events[: region.end], blocks.tolist(), linux))
     begun = [change for change in met if change[0] >= region.first]
     state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
-    torn = (k for at, k, what in _torn(met, len(blocks)) if at < region.first and what != ARRIVES)
+    torn = (k for at, k, what in _torn(met) if at < region.first and what != ARRIVES)
     state[list(torn)] = SMALL
     state[[k for _, k, what, _, _ in begun if what in (MAPS, REPLACES)]] = NOTHING
     locate, stride = _locator(trace, own), len(trace.chunks) + 1
