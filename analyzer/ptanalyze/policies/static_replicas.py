@@ -236,6 +236,7 @@ GUEST = GuestHooks(server_of, on_walk, on_step)
 HOST = HostHooks(server_of, on_nested, on_host_step)
 
 Begin: TypeAlias = Callable[[Scenario, Any], State]  # of a Scenario and the policy's parameters
+Start: TypeAlias = Callable[[Scenario, Any], tuple[State, int]]
 
 
 def implicit_tables(state: State, scenario: Scenario, tables: np.ndarray | slice) -> int:
@@ -301,30 +302,26 @@ def copy_tables(
 
 def guest_part(begin: Begin) -> PolicySide:
     """Part of the guest's tables; begin(scenario, params) -> State."""
-
-    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state = state_of(begin, scenario, params)
-        return state, implicit_tables(state, scenario, guest_exists(scenario))
-
+    start = _start(begin, guest_exists)
     return PolicySide(GUEST, start, implicit_tables, initial_servers, setup_events=copy_guest)
 
 
 def host_part(begin: Begin) -> PolicySide:
     """Part of the host's tables; begin(scenario, params) -> State."""
-
-    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
-        state = state_of(begin, scenario, params)
-        return state, implicit_tables(state, scenario, scenario.space.sides[1])
-
+    start = _start(begin, lambda scenario: scenario.space.sides[1])
     return PolicySide(HOST, start, initial_servers=initial_servers, setup_events=copy_host)
 
 
-def state_of(begin: Begin, scenario: Scenario, params: Any) -> State:
-    """State that begin(scenario, params) returns; UsageError where that is something else."""
-    state = begin(scenario, params)
-    if not isinstance(state, State):
-        raise wrong_return(begin, "a State, as masked(scenario, mask, nodes) makes", state)
-    return state
+def _start(begin: Begin, tables: Callable[[Scenario], np.ndarray | slice]) -> Start:
+    """PolicySide.start of tables (flat ids); UsageError where `begin` returns something else than a State."""
+
+    def start(scenario: Scenario, params: Any) -> tuple[State, int]:
+        state = begin(scenario, params)
+        if not isinstance(state, State):
+            raise wrong_return(begin, "a State, as masked(scenario, mask, nodes) makes", state)
+        return state, implicit_tables(state, scenario, tables(scenario))
+
+    return start
 
 
 def one_copy(
