@@ -134,10 +134,7 @@ EVENT_DTYPE = np.dtype(
     [
         ("chunk", np.int64),  # the event happened before this chunk (len(chunks): after the last)
         ("time", np.int64),  # nanoseconds since the trace began
-        ("a", np.uint64),
-        ("b", np.uint64),
-        ("c", np.uint64),
-        ("d", np.uint64),
+        *((name, np.uint64) for name in "abcd"),
         ("result", np.int64),
         ("kind", np.uint8),  # Event
         ("thread", np.uint16),
@@ -220,9 +217,8 @@ class Trace:
     again: "Callable[[int], Trace] | None" = None
 
     def __repr__(self) -> str:
-        return (
-            f"Trace({self.accesses:,} accesses, threads: {len(self.threads)}, events: {len(self.events):,})"
-        )
+        threads, events = f"threads: {len(self.threads)}", f"events: {len(self.events):,}"
+        return f"Trace({self.accesses:,} accesses, {threads}, {events})"
 
     @property
     def sampled_walks(self) -> bool:
@@ -416,9 +412,8 @@ class Joined(NamedTuple):
     def of(self, page: np.ndarray) -> np.ndarray:
         """uint32[n]: what is seen in place of these pages."""
         region, group = page >> np.uint32(9), (page & np.uint32(511)) >> np.uint32(self.shift)
-        return np.where(
-            self.groups[region, group], self.region[region] << np.uint32(9) | self.first[region] + group, page
-        )
+        seen = self.region[region] << np.uint32(9) | self.first[region] + group
+        return np.where(self.groups[region, group], seen, page)
 
 
 class Fold(NamedTuple):

@@ -100,9 +100,8 @@ class Capture:
     def vm(self) -> HostDump:
         """The VM as its host sees it (HostDump); UsageError if it is not a capture of a VM."""
         if not self.has_vm:
-            raise UsageError(
-                f"{self.directory}: not a capture of a VM; make one with `ptanalyze dump vm PID`"
-            )
+            what = "not a capture of a VM; make one with `ptanalyze dump vm PID`"
+            raise UsageError(f"{self.directory}: {what}")
         self._must_be_whole()
         return read_vm(self.directory)
 
@@ -132,9 +131,8 @@ class Capture:
     def trace(self) -> Trace:
         """The capture's Trace; UsageError if it holds only page tables."""
         if not self.has_trace:
-            raise UsageError(
-                f"{self.directory}: holds no trace; record one with `ptanalyze record -- COMMAND`"
-            )
+            what = "holds no trace; record one with `ptanalyze record -- COMMAND`"
+            raise UsageError(f"{self.directory}: {what}")
         self._must_be_whole()
         return open_trace(self.directory / TRACE, self.cache)
 
@@ -142,12 +140,8 @@ class Capture:
     def processes(self) -> dict[int, "Capture"]:
         """{PID: Capture} of the other processes that were captured with this one, pid-PID/ inside."""
         named = ((PROCESS.fullmatch(path.name), path) for path in self.directory.iterdir())
-        inside = {int(name[1]): path for name, path in named if name and path.is_dir()}
-        return {
-            pid: Capture(path, read_manifest(path))
-            for pid, path in sorted(inside.items())
-            if not path.is_symlink()
-        }
+        inside = {int(name[1]): one for name, one in named if name and one.is_dir() and not one.is_symlink()}
+        return {pid: Capture(path, read_manifest(path)) for pid, path in sorted(inside.items())}
 
     @property
     def lost(self) -> list[int]:

@@ -176,13 +176,11 @@ def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) 
 
 def validate_each(path: Path, records: np.ndarray, levels: int) -> None:
     """CaptureError for a record that is wrong by itself."""
-    level = records["level"]
+    level, frame = records["level"], records["frame"]
     reject(path, "level", level, (level < 1) | (level > levels), f"expected 1 to {levels}")
     reject(path, "flags", records["flags"], records["flags"] & ~np.uint8(FLAGS) != 0, "unknown flag")
     reject(path, "node", records["node"], records["node"] < -1, "expected a node or -1")
-    reject(
-        path, "frame", records["frame"], (records["frame"] < -1) | (records["frame"] >> 40 > 0), "not a frame"
-    )
+    reject(path, "frame", frame, (frame < -1) | (frame >> 40 > 0), "not a frame")
 
 
 def validate(path: Path, records: np.ndarray, levels: int) -> None:
@@ -191,13 +189,8 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
     expected = enclosing_tables(level, levels)
     reject(path, "parent", parent, parent != expected, "not the table before it one level up")
     span = np.int64(1) << (3 + 9 * level)  # bytes per entry
-    reject(
-        path,
-        "base",
-        base,
-        (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0),
-        "not aligned to its level",
-    )
+    askew = (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0)
+    reject(path, "base", base, askew, "not aligned to its level")
     inside = parent >= 0
     slot = np.where(inside, (base - base[parent]) // (span * ENTRIES_PER_TABLE), 0)
     reject(path, "base", base, (slot < 0) | (slot >= ENTRIES_PER_TABLE), "outside its parent table")
@@ -414,9 +407,7 @@ def fields_of(tree: Tree, dump: "Snapshot | HostDump") -> dict[str, Any]:
 def node_records(topology: Topology) -> tuple[NodeRecord, ...]:
     """NUMA nodes as snapshot.json has them."""
     return tuple(
-        NodeRecord(
-            id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple((int(a), int(b)) for a, b in n.frames)
-        )
+        NodeRecord(id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple(map(tuple, n.frames.tolist())))
         for n in topology.nodes
     )
 

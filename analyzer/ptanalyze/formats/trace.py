@@ -88,15 +88,7 @@ FRAME_DTYPE = np.dtype(
 FRAME_BYTES = FRAME_DTYPE.itemsize
 HIGHEST = (1 << 57) - 1  # address with five levels of tables
 PAYLOAD_DTYPE = np.dtype(
-    [
-        ("kind", "<u4"),
-        ("zero", "<u4"),
-        ("a", "<u8"),
-        ("b", "<u8"),
-        ("c", "<u8"),
-        ("d", "<u8"),
-        ("result", "<i8"),
-    ]
+    [("kind", "<u4"), ("zero", "<u4"), *((name, "<u8") for name in "abcd"), ("result", "<i8")]
 )
 
 
@@ -272,9 +264,8 @@ class TraceDecoder:
         from ..kernels import trace_codec
 
         if room > 1 << trace_codec.ID_BITS:
-            raise CaptureError(
-                self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) are possible"
-            )
+            why = "at most 2^23 regions (16 TiB) are possible"
+            raise CaptureError(self.path, "regions", f"over {self.known}", why)
         regions, known = np.empty(room, np.int64), self.known
         table = np.full(2 * room + 1, trace_codec.EMPTY, np.int64)
         table[-1] = SALT
@@ -412,9 +403,8 @@ def read_events(
     at = np.flatnonzero(~chunk)
     kind = frames["kind"][at]
     if (kind != EVENT).any() or (frames["bytes"][at] != PAYLOAD_DTYPE.itemsize).any():
-        raise CaptureError(
-            path, "frame kind", kind[kind != EVENT].tolist()[:1], "neither a chunk nor an event"
-        )
+        wrong = kind[kind != EVENT].tolist()[:1]
+        raise CaptureError(path, "frame kind", wrong, "neither a chunk nor an event")
     payload = np.empty(len(at), PAYLOAD_DTYPE)
     raw = payload.view(np.uint8).reshape(len(at), PAYLOAD_DTYPE.itemsize)
     for i, start in enumerate(offset[at].tolist()):

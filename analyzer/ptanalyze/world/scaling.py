@@ -36,20 +36,15 @@ from .address_space import AddressSpace, groups, huge_leaves, segments, vma_of
 def scaled_machine(machine: Machine, scale: float) -> Machine:
     """The Machine with 1/scale of its data caches (at least one set), paging-structure caches and last TLB
     level of each page size (at least an entry): they hold the same share of the program."""
+    own = asdict(machine.walk_caches).items()
+    fewer = {name: _fewer(array, array.entries // scale) for name, array in own if isinstance(array, Array)}
     return replace(
         machine,
         l1d=machine.l1d and _less(machine.l1d, scale),
         l2=_less(machine.l2, scale),
         llc=_less(machine.llc, scale),
         tlb=_scaled_tlb(machine.tlb, scale),
-        walk_caches=replace(
-            machine.walk_caches,
-            **{
-                name: _fewer(array, array.entries // scale)
-                for name, array in asdict(machine.walk_caches).items()
-                if isinstance(array, Array)
-            },
-        ),
+        walk_caches=replace(machine.walk_caches, **fewer),
     )
 
 
@@ -128,9 +123,8 @@ class StandsFor(NamedTuple):
             return self.times
         asked = size_in_words(int(self.size))
         if not mapped:
-            raise UsageError(
-                f"--stands-for {asked}: the capture has no page tables that tell its size; give a factor"
-            )
+            why = "the capture has no page tables that tell its size; give a factor"
+            raise UsageError(f"--stands-for {asked}: {why}")
         if self.size < mapped or mapped <= fixed:
             stays = f", {size_in_words(int(fixed))} of which does not grow" if fixed else ""
             raise UsageError(

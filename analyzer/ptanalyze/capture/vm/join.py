@@ -110,12 +110,9 @@ def refuse_strangers(file: Path, fit: Fit) -> None:
         raise CaptureError(file, "guest CPUs", fit.guest_cpus, f"the VM has {fit.vcpus} vCPUs: {way_out}")
     for what, share, limit in (("tables", fit.tables, TABLES_LIMIT), ("pages", fit.pages, PAGES_LIMIT)):
         if share.missing > limit * share.frames:
-            raise CaptureError(
-                file,
-                f"guest {what} that the host does not map",
-                f"{share.missing} of {share.frames}",
-                f"{share.outside} lie outside every memory slot; more than {100 * limit:.0f} %: {way_out}",
-            )
+            field, value = f"guest {what} that the host does not map", f"{share.missing} of {share.frames}"
+            why = f"{share.outside} lie outside every memory slot; more than {100 * limit:.0f} %: {way_out}"
+            raise CaptureError(file, field, value, why)
 
 
 # Whether the clocks of host and guest speak against their dumps being of one VM, and of one boot of it.
@@ -242,14 +239,12 @@ def cut(tree: Tree, first: int, last: int) -> Tree:
 
 def vm_facts(host: snapshots.HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
     """Facts of either side that the joined capture keeps."""
-    opinion = guest.guest.node
+    nodes, counts = np.unique(guest.guest.node, return_counts=True)
     return {
         "fit": fits.facts(),
         "seconds_apart": seconds_apart(host.facts, guest.facts),
         "guest_nodes": msgspec.to_builtins(snapshots.node_records(guest.topology)),
-        "guest_tables_by_guest_node": {
-            str(node): int(np.count_nonzero(opinion == node)) for node in np.unique(opinion)
-        },
+        "guest_tables_by_guest_node": dict(zip(map(str, nodes), counts.tolist(), strict=True)),
         "numa_oblivious": len(guest.topology) == 1 < len(host.topology) if len(guest.topology) else None,
         "host": host.facts,
     }
