@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
-    BOUND,
-    "bind",
-}
+NO_CANDIDATES = {BOUND, "bind"}  # not meant to be faster; a policy whose node is chosen by hand
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),

@@ -113,12 +113,10 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         if process.has_snapshot and (sampled is None or process is capture or pid in sampled)
     }
     if not processes:
-        raise UsageError(
-            f"{capture.directory}: by = process: no process is captured here; `dump process --tree` does it"
-        )
-    each = [
-        locality((sampled or {}).get(pid, process.snapshot), weight) for pid, process in processes.items()
-    ]
+        why = "no process is captured here; `dump process --tree` does it"
+        raise UsageError(f"{capture.directory}: by = process: {why}")
+    snapshots = {pid: process.snapshot for pid, process in processes.items()} | (sampled or {})
+    each = [locality(snapshots[pid], weight) for pid in processes]
     if len({(part.native, part.sockets, part.nodes) for part in each}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
     left_out = [part.left_out for part in each if part.left_out is not None]
@@ -190,7 +188,6 @@ def fragmented(
     before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:
         return before, None
-    reshaped = plan_for("ptemagnet", dict(settings)).reshape(
-        setups.open_replay_capture(capture).scenario(setup)
-    )
+    scenario = setups.open_replay_capture(capture).scenario(setup)
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(scenario)
     return before | {"after": measure(reshaped.space, by=by, filled=True)}, reshaped

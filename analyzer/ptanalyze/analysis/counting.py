@@ -59,16 +59,13 @@ def idle_nodes(classes: np.ndarray, cpu_node: np.ndarray) -> list[Finding]:
     walks = classes.sum(axis=1)
     nodes = np.unique(cpu_node).tolist()
     silent = [node for node in nodes if walks[node] < FEW * walks.sum()]
-    if not silent:
-        return []
-    return [noted(SILENT, nodes=", ".join(map(str, silent)), few=FEW)]
+    return [noted(SILENT, nodes=", ".join(map(str, silent)), few=FEW)] if silent else []
 
 
 def unread_copies(run: PolicyRun) -> list[Finding]:
     """Nodes with copies of tables that no walk reads."""
-    total = Counters(
-        *map(np.add.reduce, zip(run.before, run.counters, *filter(None, [run.first]), strict=True))
-    )
+    parts = zip(run.before, run.counters, *filter(None, [run.first]), strict=True)
+    total = Counters(*map(np.add.reduce, parts))
     guest, every = (reads.sum(axis=(0, 1, 3)) for reads in (total.reads[::GUEST_BIT], total.reads))
     unread = np.zeros(len(every), bool)
     for events, read in (total.events, guest), (total.host_events, every - guest):
@@ -190,9 +187,7 @@ def of_samples(scenario: Scenario) -> list[Finding]:
         return []
     each = sampled_lines(scenario)
     share = sum(missed(one, held) * one.walks for one in each.values()) / len(stream)
-    if not share:
-        return []
-    return [noted("reads-by-samples", samples=len(stream), share=share)]
+    return [noted("reads-by-samples", samples=len(stream), share=share)] if share else []
 
 
 def must_be_enough(scenario: Scenario) -> None:

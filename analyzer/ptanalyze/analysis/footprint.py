@@ -95,9 +95,8 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
 
 
 def _unknown(code: str, **numbers: float) -> Finding:
-    return Finding(
-        NO_RATE, str(message("footprint", code, way_out=message("footprint", "way-out"), **numbers))
-    )
+    way_out = message("footprint", "way-out")
+    return Finding(NO_RATE, str(message("footprint", code, way_out=way_out, **numbers)))
 
 
 def reached(use: Footprint, lines: Interval) -> float:

@@ -31,9 +31,8 @@ def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str])
     """Rows of leaf_classes.Classifications below each other: group, socket, class, count, share, weight."""
     from pandas import concat
 
-    table = concat(
-        [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
-    )
+    parts = [classes.frame().assign(weight=classes.weight) for classes in classifications]
+    table = concat(parts, ignore_index=True)
     findings = [
         Finding("without-a-class", f"{n} without a class: {why}", numbers={"walks": n})
         for classes in classifications

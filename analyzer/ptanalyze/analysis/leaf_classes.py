@@ -187,9 +187,8 @@ def classify_heat(space: AddressSpace, by: str = "all") -> Classification:
     hist = np.zeros((len(groups), *shape, weights.shape[1]), np.int64)
     np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), weights)
     sockets = tuple(node.id for node in snapshot.topology.nodes)
-    whole, *parts = (
-        _classification("heat", space, groups, sockets, hist[..., k]) for k in range(hist.shape[-1])
-    )
+    each = np.moveaxis(hist, -1, 0)
+    whole, *parts = (_classification("heat", space, groups, sockets, one) for one in each)
     left_out = np.stack([part.counts for part in parts]) if parts else None
     return replace(whole, unresolved=whole.unresolved | {GONE: lost}, left_out=left_out)
 

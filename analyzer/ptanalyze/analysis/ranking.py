@@ -53,21 +53,14 @@ class Advice:
 
 
 COLUMNS = (  # beside those of Result
-    Column(
-        "extra_bytes",
-        "more memory at its peak: page tables, and what is held unused",
-        lambda a: a.extra_bytes,
-    ),
-    Column(
-        "extra_updates",
-        "extra upkeep of page tables",
-        lambda a: a.extra_updates,
-        unit="share of the baseline's run",
-    ),
+    Column("extra_bytes", "more memory at its peak: page tables, and what is held unused",
+           lambda a: a.extra_bytes),
+    Column("extra_updates", "extra upkeep of page tables", lambda a: a.extra_updates,
+           unit="share of the baseline's run"),
     Column("over", "memory, beyond the budget", lambda a: a.over),
     Column("horizon_seconds", "of the baseline's run", lambda a: a.horizon, unit="s"),
     Column("gain", "speed-up over that time, one-time costs included", lambda a: a.gain, unit="ratio"),
-)
+)  # fmt: skip
 
 
 class Standing(NamedTuple):

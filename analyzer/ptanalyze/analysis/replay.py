@@ -228,9 +228,7 @@ class Windows:
 
     def mark(self, runs: Sequence[PolicyRun], walk: int) -> None:
         """Mark the windows that end before `walk`."""
-        while len(self.marks) < self.number and self.ends[len(self.marks)] <= walk < len(
-            self.scenario.stream
-        ):
+        while (k := len(self.marks)) < self.number and self.ends[k] <= walk < len(self.scenario.stream):
             self._mark(runs)
 
     def _mark(self, runs: Sequence[PolicyRun]) -> None:
@@ -259,9 +257,8 @@ class Windows:
         scenario, steps = self.scenario, self.scenario.history.steps
         page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
         data = np.concatenate([[0], np.cumsum(page)])
-        classes, dram, cycles, reads = (
-            np.diff(column, axis=0, prepend=0) for column in (classes, dram, cycles, np.array(self.data))
-        )
+        so_far = classes, dram, cycles, np.array(self.data)
+        classes, dram, cycles, reads = (np.diff(column, axis=0, prepend=0) for column in so_far)
         chunks = scenario.trace.chunks
         accesses, instructions = (self._by_window(chunks[name]) for name in ("accesses", "instructions"))
         return Series(
@@ -355,21 +352,9 @@ class PolicyRun:
     ) -> tuple[Any, ...]:
         """Those of the loop."""
         history = scenario.history
-        return (
-            scenario.placement.cpu_node,
-            reads,
-            fault,
-            scenario.space.tables,
-            history.rows,
-            history.steps,
-            history.shootdowns,
-            mapped,
-            *self.states,
-            self.counters,
-            first,
-            self.step,
-            last,
-        )
+        where = scenario.placement.cpu_node, reads, fault, scenario.space.tables
+        steps = history.rows, history.steps, history.shootdowns
+        return (*where, *steps, mapped, *self.states, self.counters, first, self.step, last)
 
     def begin_steady_state(self) -> None:
         """Let the policy do what it does between two runs; then reset the counts, keeping the tables."""
@@ -532,9 +517,8 @@ def _carry(
         for reads in cut.pieces(batches):
             cut.mark(runs, first)
             fault = np.zeros(len(reads.page), np.uint8)
-            step = mark_faults(
-                reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
-            )
+            steps = history.rows, parent, history.steps, mapped, first, step
+            step = mark_faults(reads.page, reads.slot, *steps, fault)
             everyone(reads, fault)
             first += len(reads.page)
             if progress:

@@ -46,9 +46,8 @@ RESHAPED = (
 
 def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
     """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
-    if weight != AUTO:
-        return weight
-    return "walks" if has_trace else "heat" if has_heat else "leaf"
+    best = "walks" if has_trace else "heat" if has_heat else "leaf"
+    return best if weight == AUTO else weight
 
 
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
@@ -271,9 +270,8 @@ def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
     by_heat = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "heat"
     if capture.untraced_children[0]:
-        return str(
-            message("processes", "untraced", names=", ".join(capture.untraced_children[1]) or "names unknown")
-        )
+        names = ", ".join(capture.untraced_children[1]) or "names unknown"
+        return str(message("processes", "untraced", names=names))
     return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 

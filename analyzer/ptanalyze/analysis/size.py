@@ -134,9 +134,8 @@ def _curve(
         raise UsageError("--sizes: the sizes of runs take the place of --stands-for; leave it out")
     if any(not 1 < one <= MOST_SCALED for one in times) or not times:
         given = ",".join(f"{one:g}" for one in times)
-        raise UsageError(
-            f"--sizes {given}: write factors above 1, up to {MOST_SCALED}, as 4,16, or 1 for none"
-        )
+        way = f"write factors above 1, up to {MOST_SCALED}, as 4,16, or 1 for none"
+        raise UsageError(f"--sizes {given}: {way}")
     captured = known.scenario(replace(how, stands_for=StandsFor(times[0])) if known.trace is None else how)
     trace = within_region(captured.trace) if captured.traced else None
     others = setups.together(known.capture, how.weigh)

@@ -138,9 +138,8 @@ def values(text: str) -> list[str]:
         if len(bounds) in (2, 3) and all(is_whole(bound.removeprefix("-")) for bound in bounds):
             first, last, step = (*map(int, bounds), 1)[:3]
             if step < 1 or last < first:
-                raise UsageError(
-                    f"{part}: a range is FIRST:LAST or FIRST:LAST:STEP, upward, both ends included"
-                )
+                how = "a range is FIRST:LAST or FIRST:LAST:STEP, upward, both ends included"
+                raise UsageError(f"{part}: {how}")
             texts += map(str, range(first, last + 1, step))
         elif part.strip():
             texts.append(part.strip())

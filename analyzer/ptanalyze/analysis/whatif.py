@@ -114,15 +114,12 @@ def _replayed(scenario: Scenario, runs: list[PolicyRun], setup: Setup, data: boo
     caches = scenario.caches()
     reads, warm = scenario.reads(caches=caches), not setup.as_traced
     spend = partial(spent, machine=scenario.machine, costs=setup.costs, contended=setup.contended)
-    mapped = replay_walks(
-        runs, scenario, reads, setup.progress, setup.windows, more=warm, spend=spend, data=data
-    )
+    mapped = replay_walks(runs, scenario, reads, setup.progress, setup.windows, warm, spend, data)
     steady, steady_mapped = scenario, mapped
     if warm:
         steady = scenario.steady_state()
-        steady_mapped = replay_steady_state(
-            runs, steady, steady.reads(caches=caches), mapped, setup.progress, data
-        )
+        again = steady.reads(caches=caches)
+        steady_mapped = replay_steady_state(runs, steady, again, mapped, setup.progress, data)
     return counted(runs, scenario, mapped, steady, steady_mapped, setup)
 
 

@@ -119,9 +119,8 @@ class Commands(click.Group):
         every = entries()
         widest = max(map(len, every))
         shown = {"From a program to an answer": [name for name in FIRST if name in every]}
-        shown |= {
-            heading: [name for name in group if name not in FIRST] for heading, group in groups().items()
-        }
+        for heading, group in groups().items():
+            shown[heading] = [name for name in group if name not in FIRST]
         for heading, names in shown.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(widest), every[name].summary) for name in names])

@@ -89,9 +89,8 @@ def command(
         whose = [f"Note: {one}." for one in dict.fromkeys(map(of_which, weights)) if one]
         yield Section(lines=[*whose, ""] if whose else [])
         finer = {"the same by VMA": "classify --by vma"} if by == "all" else {}
-        yield from view(
-            found, by, steps(capture, {"what would be faster": "advise", **finer}, opened), by_touch
-        )
+        further = steps(capture, {"what would be faster": "advise", **finer}, opened)
+        yield from view(found, by, further, by_touch)
 
     table = partial(classes_frame, [classes for classes, _ in found], opened.source)
     output.emit("classify", table, lambda: [as_record(*one) for one in found], shown, {"locality": table})

@@ -67,9 +67,8 @@ def view(sections: dict[str, Rows], further: Section) -> Iterator[Section]:
         if title not in several:
             yield Section(TITLES.get(title, title), rows)
     if several:
-        yield Section(
-            "processes", [{"PID": title.removeprefix(PROCESS), **rows} for title, rows in several.items()]
-        )
+        each = [{"PID": title.removeprefix(PROCESS), **rows} for title, rows in several.items()]
+        yield Section("processes", each)
     yield Section(lines=[""])
     yield further
 

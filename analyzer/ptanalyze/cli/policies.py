@@ -56,10 +56,8 @@ def short(chosen: Sequence[Policy]) -> Iterator[Section]:
     for title, policies in groups.items():
         rows = [{"policy": one.name, "what it does": one.doc.partition(";")[0]} for one in policies]
         yield Section(title, rows, [""])
-    typed = f"{program()} policies NAME (or --full)"
-    yield Section(
-        lines=[f"Research kernels: {NOT_MAINLINE}; such a kernel has to be built.", f"Details: {typed}"]
-    )
+    needed = f"Research kernels: {NOT_MAINLINE}; such a kernel has to be built."
+    yield Section(lines=[needed, f"Details: {program()} policies NAME (or --full)"])
 
 
 def view(chosen: Sequence[Policy]) -> Iterator[Section]:
@@ -81,14 +79,9 @@ def view(chosen: Sequence[Policy]) -> Iterator[Section]:
         ],
         [f"research kernel: {NOT_MAINLINE}; such a kernel has to be built"],
     )
+    columns = ("policy", "parameter", "default", "allowed", "meaning")
     rows = [
-        {
-            "policy": policy.name,
-            "parameter": name,
-            "default": str(default),
-            "allowed": allowed,
-            "meaning": doc,
-        }
+        dict(zip(columns, (policy.name, name, str(default), allowed, doc), strict=True))
         for policy in chosen
         for name, default, allowed, doc in parameters(policy)
     ]

@@ -174,9 +174,8 @@ def command(
     if tracer in ("perf", "heat"):
         raise click.UsageError(f"--tracer {tracer} samples what runs already: give -p PID")
     if not command:
-        raise click.UsageError(
-            "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
-        )
+        way = "write it after --, or -p PID for one that runs"
+        raise click.UsageError(f"Missing argument 'COMMAND...': {way}")
     if 0 < region["max_bytes"] < LEAST_BYTES:
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import MUCH, record

@@ -49,9 +49,8 @@ def command(where: tuple[str | None, int], output: Output) -> int:
     opened = open_or_default(capture)
     nodes = [node.id for node in opened.snapshot.topology.nodes]
     if not nodes:
-        raise UsageError(
-            f"{opened.directory}: the capture names no NUMA node; dump it again with this release"
-        )
+        why = "the capture names no NUMA node; dump it again with this release"
+        raise UsageError(f"{opened.directory}: {why}")
     translation, table = explain(opened.snapshot, address), partial(walk, opened, address)
     output.emit(
         "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
@@ -72,11 +71,7 @@ def view(translation: Translation, nodes: list[int]) -> Section:
 
 
 def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, Cell]:
-    local = (
-        "unknown"
-        if step.node < 0
-        else ", ".join(f"{n}: {'local' if n == step.node else 'remote'}" for n in nodes)
-    )
+    local = ", ".join(f"{n}: {'local' if n == step.node else 'remote'}" for n in nodes)
     return {
         "#": number,
         "table": f"{step.dimension} level {step.level}",
@@ -85,5 +80,5 @@ def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, Cell]:
         "entry": str(step.slot),
         "value": f"{step.entry:#018x}",
         "means": "not present" if not step.present else f"{'page' if step.leaf else 'table'} {step.frame:#x}",
-        "for a CPU on node": local,
+        "for a CPU on node": local if step.node >= 0 else "unknown",
     }

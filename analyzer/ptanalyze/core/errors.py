@@ -257,9 +257,8 @@ DEFAULT_SAMPLE = "embeddings"  # whose question is placement: dumps/samples/READ
 def bundled(kind: str) -> Path:
     """Directory of `kind` ("models" or "samples"): inside an installed package, else in the checkout."""
     installed = PACKAGE / "data" / kind
-    return (
-        installed if installed.is_dir() else CHECKOUT / {"models": "models", "samples": "dumps/samples"}[kind]
-    )
+    own = {"models": "models", "samples": "dumps/samples"}[kind]
+    return installed if installed.is_dir() else CHECKOUT / own
 
 
 # The node of what lies on none that is known; without NumPy, which a survey of the host does not load.

@@ -44,9 +44,8 @@ def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
     middle = function(*middles)
     below = above = 0.0
     for at, unknown in enumerate(unknowns):
-        ends = [
-            function(*middles[:at], end, *middles[at + 1 :]) - middle for end in (unknown.low, unknown.high)
-        ]
+        bounds = unknown.low, unknown.high
+        ends = [function(*middles[:at], end, *middles[at + 1 :]) - middle for end in bounds]
         below, above = hypot(below, min(*ends, 0.0)), hypot(above, max(*ends, 0.0))
     return Interval(middle - below, middle, middle + above)
 

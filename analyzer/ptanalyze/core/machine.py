@@ -214,9 +214,7 @@ class Machine(Strict):
         )
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
         name = f"{self.name}, {plural(nodes, 'node')}"
-        return msgspec.structs.replace(
-            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, host_nodes=()
-        )
+        return replace(self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, host_nodes=())
 
 
 class CallCosts(Strict):
@@ -307,9 +305,8 @@ def model_file(kind: str, name: str | PathLike[str]) -> Path:
     if str(path) not in known:
         near = meant(path.name, [*known, *(one.name for one in path.parent.glob("*.toml"))])
         there = f"there are: {', '.join(sorted(known))}; or give a .toml file"
-        raise UsageError(
-            f"{kind.removesuffix('s')} {name}: {'no such file' if path.suffix else 'unknown'}; {near}{there}"
-        )
+        what = "no such file" if path.suffix else "unknown"
+        raise UsageError(f"{kind.removesuffix('s')} {name}: {what}; {near}{there}")
     return known[str(path)]
 
 
@@ -471,9 +468,8 @@ def at_latency_ratio(machine: Machine, ratio: float) -> Machine:
     ratio outside 1 to MOST, and for a machine without remote nodes.
     """
     if not 1 <= ratio <= MOST_LATENCY_RATIO:
-        raise UsageError(
-            f"latency_ratio = {ratio:g}: remote over local latency, from 1 to {MOST_LATENCY_RATIO}"
-        )
+        what = f"remote over local latency, from 1 to {MOST_LATENCY_RATIO}"
+        raise UsageError(f"latency_ratio = {ratio:g}: {what}")
     idle, loaded = machine.latency.idle, machine.latency.contended
     far = np.asarray(idle) > np.diagonal(np.asarray(idle))[:, None]
     slow = list(machine.memory_nodes)
@@ -524,9 +520,8 @@ def moves_from(settings: Mapping[str, Any]) -> Moves:
     """Moves with autonuma from {key: text}; UsageError names an unknown key and the known keys."""
     for key in settings:
         if key not in OF_AUTONUMA:
-            raise UsageError(
-                f"autonuma: {key} = {settings[key]}: no such setting; it has: {', '.join(OF_AUTONUMA)}"
-            )
+            known = ", ".join(OF_AUTONUMA)
+            raise UsageError(f"autonuma: {key} = {settings[key]}: no such setting; it has: {known}")
     try:
         return msgspec.convert({"autonuma": True, **settings}, Moves, strict=False)
     except msgspec.ValidationError as error:

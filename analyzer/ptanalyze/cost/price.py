@@ -414,10 +414,9 @@ class Law:
     def run(self, walks: np.ndarray, management: float) -> np.ndarray:
         """float64[corners]: cycles of all CPUs."""
         waited = self.exposed * walks
-        queued = np.divide(
-            self.shared * waited**2, self.outside + waited, out=np.zeros_like(waited), where=waited != 0
-        )
-        return self.outside + waited + queued + (management - self.kernel) * self.factor
+        alone, none = self.outside + waited, np.zeros_like(waited)
+        queued = np.divide(self.shared * waited**2, alone, out=none, where=waited != 0)
+        return alone + queued + (management - self.kernel) * self.factor
 
     def ratio(self, before: tuple[np.ndarray, float], after: tuple[np.ndarray, float]) -> np.ndarray:
         """float64[corners]: cycles of one run / of another, each of (walks, management).

@@ -163,9 +163,8 @@ def take_over(path: Path, user: int) -> None:
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or facts.st_uid != user:
-            raise UsageError(
-                f"{path.name}: no plain file of user {user}; the program put something else there"
-            )
+            what = f"no plain file of user {user}"
+            raise UsageError(f"{path.name}: {what}; the program put something else there")
         os.fchown(file, os.geteuid(), os.getegid())
     finally:
         os.close(file)

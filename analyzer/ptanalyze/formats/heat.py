@@ -45,10 +45,8 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     said = records["word"][ends].astype(np.int64)
     lengths = len(np.unique(said[:, ASKED]))
     if lengths > MOST_LENGTHS or len(ends) >= MOST_SAMPLES:
-        wrong = f"{len(ends)} of {lengths} lengths"
-        raise CaptureError(
-            path, "samples", wrong, f"at most {MOST_SAMPLES - 1} of {MOST_LENGTHS} lengths are read"
-        )
+        wrong, most = f"{len(ends)} of {lengths} lengths", f"{MOST_SAMPLES - 1} of {MOST_LENGTHS} lengths"
+        raise CaptureError(path, "samples", wrong, f"at most {most} are read")
     records = records[: ends[-1] + 1]
     whole, place = rounds_of(Path(path), said)
     picked, kind = by_turns(Path(path), records[ends], whole, place)
@@ -65,9 +63,8 @@ def rounds_of(path: Path, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size = len(asked)
     _, number, times = np.unique(said[:, ROUND], return_inverse=True, return_counts=True)
     if (number != np.arange(len(said)) // size).any() or (place != np.arange(len(said)) % size).any():
-        raise CaptureError(
-            path, "round", "in another order", "rounds of one reading of each length are expected"
-        )
+        why = "rounds of one reading of each length are expected"
+        raise CaptureError(path, "round", "in another order", why)
     if (np.diff(said[:, AT].reshape(-1)[place == size - 1]) < 0).any():
         raise CaptureError(path, "time", "of a later round before an earlier one's", "sample again")
     return np.where(times[number] == size, number, -1), place
@@ -272,9 +269,8 @@ def read_records(path: Path) -> np.ndarray:
             raise CaptureError(path, "size", len(head), f"no header of {HEADER_DTYPE.itemsize} bytes")
         header = np.frombuffer(head, HEADER_DTYPE)[0]
         must_say(path, header, magic=MAGIC)
-        older = " (older samples have one reading per clearing): sample again" * bool(
-            header["version"] < VERSION
-        )
+        is_older = bool(header["version"] < VERSION)
+        older = " (older samples have one reading per clearing): sample again" * is_older
         must_say(path, header, older, version=VERSION)
         must_say(path, header, byte_order=BYTE_ORDER, header_bytes=SIZES[0], record_bytes=SIZES[1])
         parts = [np.zeros(0, RECORD_DTYPE)]

@@ -323,9 +323,8 @@ def not_from_python(function):
     """Without a wrapper for Python, which takes long to compile, a call would end the process: refuse it."""
 
     def refuse(*arguments, **named):
-        raise TypeError(
-            f"{function.__name__}: only compiled code can call it; put the call into a numba.njit"
-        )
+        why = "only compiled code can call it; put the call into a numba.njit"
+        raise TypeError(f"{function.__name__}: {why}")
 
     if isinstance(function, Dispatcher):
         function._compile_for_args, function._insert = refuse, lambda *overload, **how: None

@@ -129,9 +129,8 @@ def _parts(rule_of: Callable[[Scenario, Any], Rule]) -> tuple[PolicySide, Policy
     def host(scenario: Scenario, params: Any) -> State:
         kind, node, of_round = rule_of(scenario, params)
         kind = static_replicas.SKIPPING if of_round else kind
-        return static_replicas.one_copy(
-            scenario, static_replicas.nowhere(scenario), rule=(kind, node), turns=of_round
-        )
+        home = static_replicas.nowhere(scenario)
+        return static_replicas.one_copy(scenario, home, rule=(kind, node), turns=of_round)
 
     return static_replicas.guest_part(guest), static_replicas.host_part(host)
 

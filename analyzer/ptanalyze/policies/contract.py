@@ -142,10 +142,9 @@ class Policy(NamedTuple):
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
         for key in settings:
             if key not in self.params.__struct_fields__:
-                allowed = ", ".join(self.params.__struct_fields__) or "none"
-                raise UsageError(
-                    f"policy {self.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
-                )
+                has = ", ".join(self.params.__struct_fields__) or "none"
+                why = f"no such parameter; it has: {has}"
+                raise UsageError(f"policy {self.name}: {key} = {settings[key]}: {why}")
         try:
             return msgspec.convert(settings, self.params, strict=False)
         except UnicodeEncodeError as error:
@@ -182,9 +181,8 @@ RECORD = (
     "record one with `ptanalyze record -- COMMAND`, or of a process that runs, where perf samples TLB "
     "misses, with `ptanalyze record -p PID`"
 )
-NEEDS: dict[
-    str, tuple[Callable[[Scenario], bool], str, str]
-] = {  # need -> (is it met?, the gap in words, how to fill it)
+# need -> (is it met?, the gap in words, how to fill it)
+NEEDS: dict[str, tuple[Callable[[Scenario], bool], str, str]] = {
     "trace": (lambda scenario: scenario.traced, "needs the order of accesses, so it needs a trace", RECORD),
     "events": (
         lambda scenario: len(scenario.trace.events) > 0,
@@ -224,9 +222,8 @@ def check_needs(policy: Policy, params: Any, scenario: Scenario, by_guest: bool 
     """
     for need in policy.needed(params):
         if need not in NEEDS:
-            raise UsageError(
-                f"policy {policy.name}: needs {need!r}: no such need; there are: {', '.join(NEEDS)}"
-            )
+            known = ", ".join(NEEDS)
+            raise UsageError(f"policy {policy.name}: needs {need!r}: no such need; there are: {known}")
         there, what, how = NEEDS[need]
         if not there(scenario) and (by_guest or need != "node numbers"):
             lacks = LEFT_OUT if scenario.left_out and need in OF_THE_TRACE else f"{what}: {how}"
@@ -349,9 +346,8 @@ def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting
         if not takers:
             known = {policy.name: ", ".join(policy.params.__struct_fields__) or "none" for policy in policies}
             has = "; ".join(f"{name}: {names}" for name, names in known.items())
-            raise UsageError(
-                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}"
-            )
+            why = f"no policy asked for has this parameter; they have: {has}"
+            raise UsageError(f"{where} {key}={value}: {why}")
         refusing = [policies[k].name for k in takers if not allows(policies[k], own, value)]
         if refusing and len(refusing) < len(takers):
             others = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]

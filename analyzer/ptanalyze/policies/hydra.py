@@ -328,9 +328,8 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
     entries = _owners_entries(history, nodes)
     sharers = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
     tables = _owners_tables(scenario, sharers)
-    options = np.array(
-        [params.prefetch, params.prefetch_on == "first", FILTERS.index(params.tlbflush)], np.int64
-    )
+    first_only, mode = params.prefetch_on == "first", FILTERS.index(params.tlbflush)
+    options = np.array([params.prefetch, first_only, mode], np.int64)
     whole = np.where(vmas.min(axis=1) == vmas.max(axis=1), vmas[:, 0], SEVERAL)
     owners = np.uint64(1) << history.vma_owner[np.maximum(whole, 0)].astype(np.uint64)
     state = State(

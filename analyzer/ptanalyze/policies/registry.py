@@ -185,9 +185,8 @@ def place(error: Exception) -> str:
         for frame, line in walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__", "").partition(".")[0] not in NOT_ITS_OWN
     ]
-    compiled = [
-        f"{file}:{line}" for file, line in PLACE.findall(str(error)) if not OURS_OR_NUMBAS.search(file)
-    ]
+    told = PLACE.findall(str(error))
+    compiled = [f"{file}:{line}" for file, line in told if not OURS_OR_NUMBAS.search(file)]
     return own[-1] if own else compiled[0] if compiled else ""
 
 

@@ -269,9 +269,8 @@ def start_host(scenario: Scenario, params: Params) -> tuple[State, int]:
     exists = np.zeros(total, bool)
     if space.host_tables:
         home[mine], exists[mine] = captured_nodes(scenario, 1), True
-        count[mine] = count_children(
-            scenario, space.snapshot.nested, scenario.data.host_row[mine] >= 0, False
-        )
+        skip = scenario.data.host_row[mine] >= 0
+        count[mine] = count_children(scenario, space.snapshot.nested, skip, False)
         rows = np.flatnonzero(scenario.data.host_row >= 0)
         for node in range(scenario.nodes):
             on_node = np.count_nonzero(scenario.data.host == node, axis=1)

@@ -67,9 +67,8 @@ def start_guest(scenario: contract.Scenario, params: Params) -> State:
     if not params.misplaced:
         return state
     if len(copies) == 1:
-        raise UsageError(
-            f"policy {NAME}: misplaced = {params.misplaced}: one replica has no other's node to be on"
-        )
+        why = "one replica has no other's node to be on"
+        raise UsageError(f"policy {NAME}: misplaced = {params.misplaced}: {why}")
     following = np.zeros(scenario.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
     state.serve[:] = NOWHERE

@@ -255,9 +255,8 @@ def locality(table: DataFrame) -> Figure:
     table    ptanalyze.classify's (several concatenated, if you like), or Replayed.leaves
     columns  socket, class, count, share; policy, params or weight, group
     """
-    style.must_have(
-        len(table) and table["count"].sum(), "nothing has a class", "has the capture mapped pages?"
-    )
+    placed = len(table) and table["count"].sum()
+    style.must_have(placed, "nothing has a class", "has the capture mapped pages?")
     parts = style.by_policy(table) if "policy" in table else by_group(table)
     shown = [(name, of) for name, of in parts.items() if of["count"].sum()][:PANELS]
     figure, axes = panels(len(shown), 2.3)
@@ -272,9 +271,8 @@ def locality(table: DataFrame) -> Figure:
     title = "leaf entries are\n(guest-host)" if any("-" in name for name in there) else "leaf entry is"
     style.legend_beside(axes[0, -1], handles=[bars[name] for name in there], labels=there, title=title)
     left = len(parts) - len(shown)
-    return style.finish(
-        figure, table, headline_classes(table, parts), f"{left:,} more not shown" if left else ""
-    )
+    more = f"{left:,} more not shown" if left else ""
+    return style.finish(figure, table, headline_classes(table, parts), more)
 
 
 def by_group(table: DataFrame) -> dict[str, DataFrame]:
@@ -318,9 +316,8 @@ def headline_classes(table: DataFrame, parts: Mapping[str, DataFrame]) -> str:
     if "policy" in table:
         shares = {name: local_share(of) for name, of in parts.items()}
         return f"Walks with {what} leaf entries: {first_and_best(shares)}"
-    texts = [
-        f"{local_share(of):.0f} % of {style.WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)
-    ]
+    weights = table.groupby("weight", sort=False)
+    texts = [f"{local_share(of):.0f} % of {style.WEIGHTS[weight]}" for weight, of in weights]
     return f"{what} from the sockets' view: {', '.join(texts)}"
 
 
@@ -409,9 +406,8 @@ def fragmentation(table: DataFrame) -> Figure:
     table    ptanalyze.fragmentation's
     columns  lines, ept_lines, count, state, group
     """
-    style.must_have(
-        len(table) and table["count"].sum(), "no 4 KiB page that the host maps", "dump a VM that has some"
-    )
+    there = len(table) and table["count"].sum()
+    style.must_have(there, "no 4 KiB page that the host maps", "dump a VM that has some")
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False)["count"].sum().unstack(fill_value=0)
     counts = counts[counts.sum(axis=1) > 0]
     shown = [lines for lines in LINES if lines in counts.index]
@@ -428,9 +424,8 @@ def fragmentation(table: DataFrame) -> Figure:
     of = counts.loc[shown[0]]
     means = (of * of.columns).sum(axis=1) / of.sum(axis=1)
     text = f"Neighbouring pages lead to {means.iloc[0]:.2f} ePT cache lines on average"
-    return style.finish(
-        figure, table, text + (f", to {means.iloc[1]:.2f} with PTEMagnet" if len(means) > 1 else "")
-    )
+    after = f", to {means.iloc[1]:.2f} with PTEMagnet" if len(means) > 1 else ""
+    return style.finish(figure, table, f"{text}{after}")
 
 
 # A map of all table pages: address against level, coloured by NUMA node.
@@ -549,13 +544,12 @@ def walk(table: DataFrame) -> Figure:
         annot=by_place["text"].fillna(""), fmt="", cbar=False, linewidths=4,
     )  # fmt: skip
     levels = [f"L{level}" for level in table.loc[guest, "level"]]
-    after = "page" if page["frame"] is not None or table["leaf"][guest].any() else "next"
+    mapped = page["frame"] is not None
+    after = "page" if mapped or table["leaf"][guest].any() else "next"
     axis.set_xticklabels([*levels, after][: code.shape[1]])
     axis.set(ylabel="", xlabel="level" if "PT" in rows else "translated by the host: gPT tables, page")
     axis.tick_params(axis="y", rotation=0)
-    where = (
-        f"the page is on {style.node_named(page['node'])}" if page["frame"] is not None else page["stopped"]
-    )
+    where = f"the page is on {style.node_named(page['node'])}" if mapped else page["stopped"]
     cell = "cells: order of the reads, and node of the table that is read"
     return style.finish(figure, table, headline_walk(table), cell, where)
 

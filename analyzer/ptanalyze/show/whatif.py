@@ -56,9 +56,8 @@ def view(
     gains = [one.result for one in said.answers[:1] if one.kind == GAIN]
     why = fewer_faults(base, *gains) if gains else None  # spared page faults, which walks do not show
     answer = f"{said.answer}{as_sentence(why) if why else ''}"
-    yield Section(
-        lines=[answer, *by_size(curve), *said.limits, *to_type(said), *beware(said, notes, further)]
-    )
+    told = [answer, *by_size(curve), *said.limits, *to_type(said)]
+    yield Section(lines=[*told, *beware(said, notes, further)])
     rows = table(results)
     yield Section(lines=[*([""] if rows else []), *rows])
     shown = [one for one in others if effect(one, base)] if one_node(base) else others

@@ -136,16 +136,14 @@ def _must_be_tree(tree: Tree, file: str) -> None:
     wrong = ~root & ((parent < 0) | (parent >= ids))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise CaptureError(
-            file, f"parent of table {at}", int(parent[at]), "a parent stands before its children"
-        )
+        why = "a parent stands before its children"
+        raise CaptureError(file, f"parent of table {at}", int(parent[at]), why)
     level = tree.level.astype(np.int64)
     wrong = np.where(root, level != tree.levels, level != level[parent] - 1) | (level < 1)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise CaptureError(
-            file, f"level of table {at}", int(level[at]), "not one below its parent's, from the root"
-        )
+        why = "not one below its parent's, from the root"
+        raise CaptureError(file, f"level of table {at}", int(level[at]), why)
 
 
 def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarray) -> tuple[Tables, Regions]:

@@ -218,11 +218,9 @@ class Scenario(TracedProgram):
         undone = self._past.undone
         if caches and undone is not None:
             forget_tables(caches, undone.steps.number[undone.steps.kind == FREE])
+        where = self.space, self.placement, self.machine, self.stream
         return cache_pass(
-            self.space,
-            self.placement,
-            self.machine,
-            self.stream,
+            *where,
             events=self.trace.events,
             begin=self.begin,
             batch=batch,

@@ -43,9 +43,8 @@ def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: st
         shared = len(leaving) + len(taken) - len(set(onto) | taken)
         how += f", then {text}"
         how += f" ({shared} of them share a CPU)" if shared else "" if leaving else " (nothing runs there)"
-    return replace(
-        placement, chunk_cpu=chunk_cpu, cpu_node=np.array(cpu_node, np.int16), event_cpu=event_cpu, how=how
-    )
+    nodes = np.array(cpu_node, np.int16)
+    return replace(placement, chunk_cpu=chunk_cpu, cpu_node=nodes, event_cpu=event_cpu, how=how)
 
 
 def latest_cpu(trace: Trace, chunk_cpu: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -121,9 +120,8 @@ def place(
 
 def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Placement:
     if topology is None or not len(topology):
-        raise UsageError(
-            "--threads-to-nodes recorded: the capture knows no topology; use round-robin or block"
-        )
+        why = "the capture knows no topology; use round-robin or block"
+        raise UsageError(f"--threads-to-nodes recorded: {why}")
     node_of = np.append(topology.node_of_cpu(), np.int16(UNKNOWN_NODE))
     cpus, event = (column["cpu"].astype(np.int64) for column in (trace.chunks, trace.events))
     of_chunk, of_event = (
@@ -135,10 +133,8 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             f"--threads-to-nodes recorded: CPU {cpus[chunk]} of chunk {chunk} is on no known node; use "
             "round-robin or block"
         )
-    nodes = [
-        _with_cpus("--threads-to-nodes recorded", node, machine)
-        for node in np.unique(of_chunk)[::-1].tolist()
-    ]
+    there = np.unique(of_chunk)[::-1].tolist()
+    nodes = [_with_cpus("--threads-to-nodes recorded", node, machine) for node in there]
     how = f"recorded: {plural(len(np.unique(cpus)), 'CPU')} on {plural(len(nodes), 'node')}"
     known = (of_event != UNKNOWN_NODE) & (of_event < machine.nodes)
     used = np.union1d(cpus, event[known])
@@ -156,9 +152,8 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
     if threads == 1 and how in (ROUND_ROBIN, BLOCK):
         return np.array(machine.cpu_nodes[:1]), f"{ONE_THREAD}, on node {machine.cpu_nodes[0]}"
     nodes = np.array(machine.cpu_nodes)
-    over = f"over {plural(len(nodes), 'node')}" + (
-        f", {threads} of them used" if threads < len(nodes) else ""
-    )
+    some = f", {threads} of them used" if threads < len(nodes) else ""
+    over = f"over {plural(len(nodes), 'node')}{some}"
     if how == ROUND_ROBIN:
         return nodes[order % len(nodes)], f"round-robin {over}"
     if how == BLOCK:

@@ -175,9 +175,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Check]:
             why = "used when they were sampled, unmapped or of another size in the page tables: left out"
             yield finding("heat: pages mapped", len(heat.address), gone, why, NOTE)
     if capture.has_vm:
-        yield from (
-            check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)
-        )
+        host = capture.vm
+        yield from check_joined(capture.snapshot, host) if capture.has_snapshot else check_host(host)
     if capture.has_trace:
         said = capture.manifest.provenance
         interrupted = True in (said.get("interrupted"), said.get("ended_after_region"))

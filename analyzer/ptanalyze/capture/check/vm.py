@@ -127,21 +127,16 @@ def check_live(host: HostDump, pid: int) -> Iterator[Check]:
                 seen = seen[ours >= 0]
                 there = seen & PRESENT != 0
                 total += len(seen)
-                wrong[MOVED] += int(
-                    np.count_nonzero(there & ((seen & FRAME).astype(np.int64) != ours[ours >= 0]))
-                )
+                moved = (seen & FRAME).astype(np.int64) != ours[ours >= 0]
+                wrong[MOVED] += int(np.count_nonzero(there & moved))
                 wrong[PRIVATE if slot.flags & GUEST_MEMFD else GONE] += int(np.count_nonzero(~there))
     if not total:
         yield Check("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing in a slot")
         return
     doubtful = wrong[GONE] + wrong[MOVED]
     verdict = OK if not doubtful else PARTIAL if doubtful <= STALE * total else FAILED
-    why = (
-        f"differ; {100 * STALE:.0f} % at most may have changed since: dump again with --stop"
-        if doubtful
-        else ""
-    )
-    yield Check("live: pages as in pagemap", total, sum(wrong.values()), verdict, why)
+    why = f"differ; {100 * STALE:.0f} % at most may have changed since: dump again with --stop"
+    yield Check("live: pages as in pagemap", total, sum(wrong.values()), verdict, why if doubtful else "")
     for reason, count in wrong.items():
         if count:
             yield Check("live: why not", total, count, NOTE, reason)

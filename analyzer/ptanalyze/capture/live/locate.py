@@ -67,7 +67,6 @@ def how_to_get(name: str) -> str:
         return FROM_OTHERS.get(name, "install it")
     if (CHECKOUT / "dumps" / "Makefile").is_file():
         return f"build it: `{MADE_BY[name]}` in {CHECKOUT}"
-    built = (
-        f"build it with `{MADE_BY[name]}` in a clone of ptanalyze, then set PTANALYZE_NATIVE to that clone"
-    )
+    where = "in a clone of ptanalyze, then set PTANALYZE_NATIVE to that clone"
+    built = f"build it with `{MADE_BY[name]}` {where}"
     return f"{BY_WHEEL}; or {built}" if MADE_BY[name] == "make native" else built

@@ -52,9 +52,8 @@ def examined(path: Path) -> Qemu:
         raise UsageError(f"{path}: --version says {text[:60]!r}, no version of QEMU")
     version = int(found[1]), int(found[2])
     if version < (7, 2):
-        raise UsageError(
-            f"{path}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
-        )
+        old = f"QEMU {version[0]}.{version[1]} is too old"
+        raise UsageError(f"{path}: {old}; 7.2 or later can be traced with")
     if "-plugin" not in said_by(path, "--help"):
         raise UsageError(
             f"{path}: this QEMU was built without plugins, as those of Ubuntu 24.04 and Debian 13 are; "
