@@ -102,6 +102,15 @@ def _open(path: str | PathLike[str]) -> int:
     return fd
 
 
+@contextmanager
+def descriptor(file: int) -> Iterator[int]:
+    """An open file's number, which is closed when the block ends."""
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 def read_inside(path: str | PathLike[str], most: int = MANY) -> bytes:
     """The bytes of a file of a capture; CaptureError for more than `most`."""
     with open_inside(path) as file:
@@ -231,18 +240,11 @@ def remove_unfinished(place: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(OSError), descriptor(os.open(path, flags)) as fd:  # somebody fills it, or removes it, too
         if os.fstat(fd).st_uid == os.geteuid():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    except OSError:
-        pass  # somebody fills it, or removes it as we do
-    finally:
-        os.close(fd)
 
 
 # CRC-32 (zlib's) of files; holes of sparse files are hashed as zeros without reading them.

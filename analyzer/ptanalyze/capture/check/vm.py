@@ -11,6 +11,7 @@ import numpy as np
 from ...core import snapshot as entries
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
 from ...core.errors import PartialDataError, UsageError
+from ...core.safe_files import descriptor
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
 from ...formats.snapshot import VM_FILE, HostDump, Root
@@ -163,7 +164,5 @@ def pagemap(pid: int) -> Iterator[Words]:
             raise UsageError(f"PID {pid}: page frames are hidden from us (CAP_SYS_ADMIN): run as root")
         return seen
 
-    try:
+    with descriptor(file):
         yield words
-    finally:
-        os.close(file)

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...core.errors import UsageError, is_whole
-from ...core.safe_files import temporary_directory
+from ...core.safe_files import descriptor, temporary_directory
 from ...core.trace import Trace
 from ...formats.atomic import caller, take_over
 from .process import comm, shown
@@ -158,14 +158,6 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-@contextmanager
-def descriptor(file: int) -> Iterator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
 @dataclass(frozen=True)
 class TraceSize:
     """Seconds since the start, bytes of all traces, and bytes that are free beside them."""
@@ -187,8 +179,7 @@ LEAST = 1 << 20  # bytes
 
 
 class RssPeak:
-    """kept: bytes that were resident when the page tables were read that are kept, 0: none were; first: those
-    at the first reading."""
+    """kept: bytes resident when the page tables that are kept were read, 0: none; first: at the first."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.kept, self.first = pid, 0, 0
@@ -304,8 +295,7 @@ class Tracee:
     def read_tables(self, why: str) -> None:
         """Run ptdump; the process is stopped meanwhile, every thread of it.
 
-        Each reading has a directory of its own, and one assignment says which is kept: a Ctrl-C anywhere in
-        here leaves one whole reading or another.
+        Each reading has its own directory, one assignment says which is kept: Ctrl-C leaves a whole reading.
         """
         if not self.dumper or (why != "peak" and self.peak and self.peak.resident() < self.peak.kept):
             return
@@ -389,8 +379,7 @@ def readable(word: str | bytes) -> str:
 
 @contextmanager
 def listening(user: pwd.struct_passwd | None = None) -> Iterator[socket.socket]:
-    """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
-    the capture's is."""
+    """A listening Unix socket for us and `user` in a directory of our own, whose path is short enough."""
     with temporary_directory() as place, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{place}/control")
         listener.listen()
