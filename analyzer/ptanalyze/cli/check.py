@@ -108,15 +108,11 @@ def lines(checks: Sequence[Check]) -> Iterator[str | Text]:
             names = ", ".join(check.name.partition(": ")[2] or "as it should be" for check in group)
             texts = [("ok", f"{passed[1]}: {names}")]
         else:
-            texts = [
-                (
-                    "FAILED" if check.verdict == "failed" else check.verdict,
-                    f"{check.name}: "
-                    + (f"{number(check.wrong)} of {number(check.examined)} " if check.wrong else "")
-                    + check.reason,
-                )
-                for check in group
-            ]
+            texts = []
+            for check in group:
+                word = "FAILED" if check.verdict == "failed" else check.verdict
+                count = f"{number(check.wrong)} of {number(check.examined)} " if check.wrong else ""
+                texts.append((word, f"{check.name}: {count}{check.reason}"))
         for word, text in texts:
             first, *others = wrap(text, SCREEN - 9) or [""]
             yield Text.assemble((f"{word:>8}", MARKS[word.lower()]), f" {first}")

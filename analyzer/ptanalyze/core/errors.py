@@ -48,9 +48,8 @@ def _shown(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00
-    return SHORT.get(character) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
+    escape = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return SHORT.get(character) or escape
 
 
 NO_VALUE: Final = object()  # of a missing field
@@ -215,8 +214,7 @@ def size_in_words(size: int) -> str:
 
 
 def size_as_read(size: int) -> float:
-    """Bytes of the size that size_in_words writes: what policies are compared by; below 0 where they are
-    saved."""
+    """Bytes of the size that size_in_words writes: what policies are compared by; below 0: saved."""
     number, unit = size_in_words(abs(size)).split()
     bytes_read = float(number.replace(",", "")) * UNITS[unit[0]]
     return -bytes_read if size < 0 else bytes_read

@@ -391,8 +391,7 @@ def read_index(path: str | PathLike[str]) -> Index:
     payload = offset[is_chunk] + FRAME_BYTES
     length = frames["bytes"][is_chunk].astype(np.int64)
     base_page = int(header["guest_base"]) >> 12
-    where = chunks, payload, length, base_page
-    decoder = TraceDecoder(path, data, *where, checked=True)
+    decoder = TraceDecoder(path, data, chunks, payload, length, base_page, checked=True)
     return Index(chunks, payload, length, events, threads, decoder.find_regions(), facts)
 
 

@@ -110,11 +110,9 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
             policy.had_by(msgspec.structs.asdict(params))  # fails now, if it does, not when results are shown
             for what in sorted(policy.acts_on(params)):
                 if what in taken:
-                    raise UsageError(
-                        f"policy {name}: {taken[what]} and {policy.name} both act on "
-                        f"{ACTED_ON.get(what, what)}; give them apart "
-                        "(-p A -p B), or restrict one by a parameter such as layers"
-                    )
+                    both = f"{taken[what]} and {policy.name} both act on {ACTED_ON.get(what, what)}"
+                    way = "give them apart (-p A -p B), or restrict one by a parameter such as layers"
+                    raise UsageError(f"policy {name}: {both}; {way}")
                 taken[what] = policy.name
         guest, of_guest = _part(members, "gPT", 0)
         host, of_host = _part(members, "ePT", 1)
@@ -359,18 +357,11 @@ def availability(
 
     host_nodes  Machine.host_nodes
     """
-    found = members(name)
-    parts = [
-        one.had_by(
-            {
-                key.removeprefix(f"{one.name}."): value
-                for key, value in (settings or {}).items()
-                if len(found) == 1 or key.startswith(f"{one.name}.")
-            },
-            host_nodes,
-        )
-        for one in found
-    ]
+    found, parts = members(name), []
+    for one in found:
+        own, given = f"{one.name}.", (settings or {}).items()
+        its = [(key, value) for key, value in given if len(found) == 1 or key.startswith(own)]
+        parts.append(one.had_by({key.removeprefix(own): value for key, value in its}, host_nodes))
     others = [part for part in parts if not part.line]
     if others:
         return RESEARCH if RESEARCH in others else others[0]
