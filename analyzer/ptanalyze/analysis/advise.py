@@ -57,8 +57,7 @@ def advise(
 
     memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
              the capture's tables map; None: none
-    horizon  seconds of the baseline's run at the region's rate: run times are compared after that, what a
-             policy costs once included
+    horizon  seconds of the baseline's run at the region's rate: compared after that, one-time costs included
     policies those to rank, as of `replay`; none: all that the capture allows
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """

@@ -104,8 +104,7 @@ def locality(snapshot: Snapshot, weight: str = "leaf", by: str = "all") -> Class
 
 
 def process_locality(capture: Capture, weight: str) -> Classification:
-    """Classification of the leaf entries of each process of a Capture, by heat of each that was sampled;
-    groups: "PID name"."""
+    """Classification of the leaf entries of each process of a Capture; groups: "PID name"."""
     sampled = setups.heated(capture) if weight == "heat" else None
     processes = {
         pid: process
@@ -136,9 +135,8 @@ def walk_locality(
 ) -> tuple[Classification, Scenario]:
     """(Classification, Scenario of the walks) of the trace's TLB misses on the setup's machine.
 
-    weight  "samples": of the pages that a trace's samples touched, each counted once, seen by the socket of
-            its CPU: where the leaf entries of the memory are that the program uses, not how often they are
-            walked. UsageError for a trace of all accesses.
+    weight  "samples": of the pages that a trace's samples touched, each once, seen by the socket of its CPU:
+            where leaf entries in use are, not how often they are walked. UsageError for a trace of all.
     """
     trace = capture.trace
     if weight == "samples":

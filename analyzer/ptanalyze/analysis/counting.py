@@ -94,9 +94,7 @@ def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequ
 
 
 def cached(scenarios: Sequence[Scenario]) -> list[Finding]:
-    """Finding: the least that the machine's LLC may leave to page tables holds every line with a leaf
-    entry of processes that run together; else none.
-    """
+    """Finding: the least that an LLC may leave to page tables holds all leaf lines of processes together."""
     lines, llc = sum(scenario.leaf_lines for scenario in scenarios), scenarios[0].machine.llc
     if lines > llc.lines_at(llc.every_share[0]):
         return []
@@ -461,8 +459,7 @@ def served(plan: Plan, run: PolicyRun, scenario: Scenario) -> np.ndarray:
 
 
 def _count(scenario: Scenario, server: np.ndarray) -> tuple[Counters, dict[str, int], np.ndarray | None]:
-    """(Counters, pages without a class by reason, walks of samples as _remote returns them): a classification
-    by servers and level of the tables."""
+    """(Counters, pages without a class by reason, _remote's walks of samples), by servers and level."""
     space, nodes, readers = scenario.space, scenario.nodes, scenario.machine.cpu_nodes
     kinds, of_table = _distinct(np.column_stack([server, np.minimum(space.tables.level, 3).astype(np.int16)]))
     placed = _with_nodes(space, of_table, len(kinds))

@@ -100,8 +100,7 @@ def _unknown(code: str, **numbers: float) -> Finding:
 
 
 def reached(use: Footprint, lines: Interval) -> float:
-    """Lines at which a cache is full within the windows: the likeliest that the machine may hold, else as
-    many as the windows end with."""
+    """Lines at which a cache is full within the windows: the machine's likeliest, else those at their end."""
     ends = float(use.mean[-1]) * (1 - 1e-9)
     return next((some for some in (lines.middle, lines.low) if np.isfinite(use.filled(some, 0.0)[0])), ends)
 
@@ -155,10 +154,8 @@ def data_by_node(scenarios: Sequence[Scenario]) -> list[Finding]:
     if not walks.any():
         return []
     share = walks / walks.sum()
-    there = ", ".join(
-        f"{100 * part:.0f} % on node {node}" for node, part in enumerate(share) if part >= 0.005
-    )
-    text = str(message("footprint", "data", there=there))
+    there = [f"{100 * part:.0f} % on node {node}" for node, part in enumerate(share) if part >= 0.005]
+    text = str(message("footprint", "data", there=", ".join(there)))
     return [Finding(DATA_NODES, text, numbers={f"node {n}": float(part) for n, part in enumerate(share)})]
 
 

@@ -145,8 +145,7 @@ def on_axis(key: str, point: Mapping[str, Any], result: Result) -> Any:
 def sweep_frame(
     points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str], refused: Any = ()
 ) -> DataFrame:
-    """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row;
-    refused: as of whatif_frame."""
+    """A row per point and policy: swept keys (None: not the policy's), Result.row. refused: {policy: why}"""
     rows = []
     for point, result in points:
         keys = {key: on_axis(key, point, result) for key in swept}

@@ -166,8 +166,7 @@ def classify_heat(space: AddressSpace, by: str = "all") -> Classification:
     """Classification of the leaf entries of a snapshot that has Heat, by estimated walks.
 
     by  "all", "vma" or "page": each page that some sample found used, without an interval, for a page's leaf
-        entry is in one place. A huge page of a VM counts with the host's entry of its first frame, as "leaf"
-        does.
+        entry is in one place. A huge page of a VM counts with the host's entry of its first frame.
     """
     tree, snapshot, heat = space.snapshot.guest, space.snapshot, heat_of(space.snapshot)
     groups, group_of_vma = address_space.groups(snapshot, "vma" if by == "page" else by)
@@ -201,9 +200,8 @@ def pages_of(address: np.ndarray, level: np.ndarray, vmas: Sequence[str]) -> Ite
 
 
 def _places(space: AddressSpace) -> tuple[np.ndarray, kernels.Host, tuple[int, int]]:
-    """(uint8[T] position of each table's node in the topology, their number N for an unknown node; the host,
-    in which full tables are classified by region and tables with holes by frame, empty natively; numbers of
-    guest's classes and of the host's)."""
+    """(uint8[T] position of each table's node in the topology, their number N for an unknown node;
+    address_space.host_classes, empty natively; numbers of the guest's classes and of the host's)."""
     nodes = [node.id for node in space.snapshot.topology.nodes]
     n = len(nodes)
     if n > MAX_NODES:

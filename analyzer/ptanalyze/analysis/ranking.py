@@ -38,8 +38,7 @@ class Advice:
 
     extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
     horizon      seconds of the baseline's run that it is ranked by
-    gain         the baseline's run time over the horizon / the policy's, one-time costs included; None where
-                 that is not known
+    gain         the baseline's run time over the horizon / the policy's, one-time costs included, if known
     standing     as the function of that name
     """
 

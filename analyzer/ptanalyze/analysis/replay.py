@@ -49,8 +49,7 @@ MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MA
 
 
 def system_calls(scenario: Scenario, mapped: PteState, first: int = 0) -> np.ndarray:
-    """int64[what, calls, nodes]: cost.counts.Counts.calls of a Scenario's region of interest from chunk
-    `first` on; mapped: of kernels.replay."""
+    """int64[what, calls, nodes]: cost.counts.Counts.calls of a region of interest from chunk `first` on."""
     events, steps = scenario.trace.events, scenario.history.steps
     region = region_of_interest(events)
     node = scenario.placement.cpu_node[scenario.placement.event_cpu]
@@ -429,8 +428,7 @@ def replay_walks(
     data   count where the data of walks are: PolicyRun.data
 
     Runs of a batch are shared out among scenario.effort.threads threads; counts do not depend on it.
-    `progress` is called with walks. With `windows` each run gets a Series of that length. Returns the final
-    kernels.replay.PteState.
+    `progress` is called with walks; with `windows` each run gets such a Series. Returns the final PteState.
     """
     mapped = scenario.history.mapped()
     compile_together(first_calls(runs, scenario, mapped, data))
@@ -462,7 +460,6 @@ def replay_steady_state(
     """Carry all runs through Scenario.steady_state, from the states in which `replay_walks` left them.
 
     mapped  as replay_walks returned it. Counters restart at zero; PolicyRun.first has those of the first run.
-    data    as of replay_walks
     """
     for run in runs:
         run.begin_steady_state()

@@ -51,11 +51,8 @@ def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
 
 
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
-    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTINGS.
-
-    "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
-    capture lacks what is asked for.
-    """
+    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTINGS, AUTO as in weighed_by;
+    UsageError where the capture lacks what is asked for."""
     if weight not in WEIGHTINGS:
         raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTINGS)}")
     if weight == "walks" and trace is None:
@@ -193,8 +190,7 @@ def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
 
 
 def asked_or_usual(asked: Policies, snapshot: Snapshot) -> list[tuple[str | Policy, dict[str, Any]]]:
-    """Policies as policies_of gives them; nothing asked for: mitosis and hydra, in a guest that sees no
-    nodes those of vMitosis."""
+    """Policies as of policies_of; by default mitosis and hydra, in a guest without nodes vMitosis' own."""
     usual = ("vmitosis-migrate", REPLICATE) if snapshot.numa_oblivious else ("mitosis", "hydra")
     return policies_of(asked) or [(name, numbered(name, snapshot)) for name in usual]
 

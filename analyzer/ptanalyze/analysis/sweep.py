@@ -43,8 +43,7 @@ def sweep(
 
     grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, latency_ratio
           (remote over local DRAM latency, core.machine), or a parameter of a policy, "prefetch"
-          or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None
-          in its rows.
+          or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None.
     Other arguments as in `replay`; windows are ignored.
     """
     refused = dict[str, str]()

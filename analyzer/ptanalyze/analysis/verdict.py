@@ -6,8 +6,7 @@ replay. Without a trace the first is in closed form (analysis.footprint), huge p
 reads of leaf entries took, and remote data have no number. ADR 32.
 
 A Workload is how the program runs. vMitosis (Panwar et al., sections 2 and 3.4): a Thin one fits one socket,
-its page tables should follow it (migration); a Wide one spans sockets, each of which needs a copy
-(replication).
+its page tables should follow it (migration); a Wide one spans several, each needs a copy (replication).
 """
 
 from __future__ import annotations
@@ -496,8 +495,7 @@ def _kind(result: Result, base: Result) -> str:
 
 
 def parts_of(base: Result, huge: Result | None) -> list[Part]:
-    """[Part], the largest first; without run times, or where a trace tells nothing of its data, what a trial
-    has measured."""
+    """[Part], the largest first; without run times, or data that a trace tells of, what a trial measured."""
     tried = base.finding(MEASURED) or (huge.finding(MEASURED) if huge else None)
     gain, found = (tried.numbers.get(of) if tried else None for of in ("gain", "found"))
     measured = [Part(PAGES, gain, measured=gain, found=None if found == gain else found)] if gain else []
@@ -610,8 +608,7 @@ def doubts(result: Result, base: Result) -> list[Finding]:
     return [one for one in result.careful if one.policy and today]
 
 
-# What to type on mainline Linux, where it changes something, fits, costs less than it gains, and is about
-# what the program uses.
+# What to type on mainline Linux, where it changes something that is used, fits, and gains more than it costs.
 
 
 def _action(base: Result, parts: Sequence[Part], within: Sequence[Result], about: Workload) -> Message | None:

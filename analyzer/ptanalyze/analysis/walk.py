@@ -81,8 +81,7 @@ def translated(
     name: str, tree: Tree, address: int, steps: list[Step], host: Tree | None = None
 ) -> tuple[int, int]:
     """(frame of the address itself, even within a huge page; number of address bits within the page) by a
-    walk of one dimension from its root, which adds its steps; with a host each table's own frame is
-    translated first."""
+    walk of one dimension from its root, which adds its steps; with a host, of each table's frame first."""
     table = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
     for level in range(tree.levels, 0, -1):
         own, node = int(tree.frame[table]), int(tree.node[table])

@@ -298,9 +298,8 @@ def replay_snapshot(
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
     refused    {}: policies that the capture does not allow are left out, added with the reason, by name, and
                noted in the results; None: RefusedError for the first
-    Without a trace (None) every mapped page counts once for each node; policies that depend on order are
-    refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
-    are refused.
+    Without a trace every mapped page counts once for each node; policies that depend on order are refused.
+    UsageError for impossible parameters, combinations and placements, and where all policies are refused.
     """
     scenario = setup.scenario(snapshot, trace)
     plans = chosen(policies, scenario, setup)

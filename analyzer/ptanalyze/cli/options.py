@@ -78,8 +78,7 @@ full_option = click.option(
 
 
 def new_capture_option(default: str, name: str = "output") -> Callable[[C], C]:
-    """-o as the parameter `name`: the capture directory that a command makes. `default` tells what free_name
-    is asked for without it."""
+    """-o as the parameter `name`: the capture directory to make. `default` tells what free_name makes."""
     words = f"Capture directory to make. Default: {default}."
     return click.option("-o", "--output", name, type=click.Path(), help=words)
 

@@ -217,8 +217,7 @@ def reads_per_walk(counts: np.ndarray, lines: float) -> float:
     (Che). Counts n are no rates: of Poisson counts with mean m the mean of s^n is exp(-m (1 - s)), so that
     sum(1 - s^n) = C has s = 1 - T / tau, and sum(n s^(n-1)) / sum(n) is the answer without bias: Good and
     Toulmin, "The number of new species" (Biometrika 43, 1956). Thinning leaves independent references what
-    they are, so that no period of sampling goes in. UsageError where fewer lines were seen than the cache
-    holds.
+    they are, so no period of sampling goes in. UsageError where fewer lines were seen than the cache holds.
     """
     counts = counts[counts > 0]
     times, number = np.unique(counts, return_counts=True)
@@ -311,8 +310,7 @@ def footprint_of(
 
 @dataclass(frozen=True)
 class Rounds:
-    """lengths: s, asked for; scale: float64[R], tables there per table read repeatedly; price, used: as
-    of Footprint."""
+    """lengths: s, asked for; scale: float64[R], tables there per table read repeatedly; else as Footprint."""
 
     number: int
     lengths: np.ndarray

@@ -30,8 +30,7 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def over_corners(function: Callable[..., float], *intervals: Interval) -> Interval:
-    """Interval of function(number, ...): its extremes over all corners, for functions monotone in each
-    argument, and its value at the middles."""
+    """Interval of function(number, ...), monotone in each: extremes over corners, value at the middles."""
     corners = [function(*corner) for corner in product(*({i.low, i.high} for i in intervals))]
     middle = function(*(i.middle for i in intervals))
     return Interval(min(*corners, middle), middle, max(*corners, middle))

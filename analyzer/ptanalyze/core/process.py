@@ -22,8 +22,7 @@ Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, tota
 def in_order(
     pool: Executor, function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], ahead: int
 ) -> Iterator[Result]:
-    """Yield what a function returns for each tuple of arguments, in order; the pool has `ahead` more calls
-    under way while the caller looks at one."""
+    """Yield function(*arguments) for each, in order; the pool has `ahead` more calls under way meanwhile."""
     window = deque[Future[Result]]()
     for arguments in calls:
         window.append(pool.submit(function, *arguments))

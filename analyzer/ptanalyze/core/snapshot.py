@@ -269,11 +269,9 @@ class Snapshot:
 #
 # x86   a CPU uses an entry with bit 0. Linux keeps a page mapped without it: PROT_NONE and NUMA-hint entries
 #       have bit 8 (_PAGE_PROTNONE) instead, a huge page being split bit 7; their frames are inverted because
-#       of L1TF (arch/x86/include/asm/pgtable-invert.h). Bit 7 makes leaves of level 2 and 3; swap has
-#   neither.
+#       of L1TF (arch/x86/include/asm/pgtable-invert.h). Bit 7 makes leaves of level 2 and 3; swap: neither.
 # ept   present when any of read, write, execute (bits 0-2) is set (Intel SDM 3C, 29.3.2); bit 7 makes leaves.
-# kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PRESENT_MASK), bit 7 as in
-#   ept.
+# kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PRESENT_MASK), bit 7: ept's.
 #       With bit 11 alone KVM suspended access to a mapped page (mark_spte_for_access_track); MMIO and removed
 #       entries lack bit 11.
 

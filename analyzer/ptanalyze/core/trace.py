@@ -290,8 +290,7 @@ ONE_THREAD = "one thread"  # begins the `how` of a Placement where threads are n
 
 
 def threads_placed(how: str) -> str:
-    """ "threads round-robin over 4 nodes", "threads on nodes 0,1", "one thread, on node 0" of a Placement's
-    `how`."""
+    """ "threads round-robin over 4 nodes", "threads on nodes 0,1", "one thread, on node 0" of a `how`."""
     if how.isdigit():
         return f"{ONE_THREAD}, on node {how}"
     return how if how.startswith(ONE_THREAD) else f"threads {'on nodes ' * how[:1].isdigit()}{how}"
@@ -333,8 +332,7 @@ class Reads(NamedTuple):
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
     missed     uint64[n, planes]  bit planes, the lowest first: how many caches each read of `read` misses, of
-                          L1D (all, where walks begin at L2), L2, and the LLC at each share of it that may be
-                          left to page tables, ascending
+                          L1D (all: walks begin at L2), L2, and the LLC at each share for tables, ascending
     """
 
     cpu: np.ndarray

@@ -14,8 +14,7 @@ k   stretch: latency of the table's node over local latency, 1 for a local table
 The last term of C is what a thread waits while the walker serves the other one; no counter shows it. A thread
 that computes Z and is served X per walk arrives as often while the other is served as that one alone would
 keep the walker busy, X / (Z + X): mean value analysis of a closed network with one server and two customers
-(Reiser and Lavenberg, Journal of the ACM 27(2), 1980, section 3). Counters of two page walkers are summed, so
-G + E may exceed C.
+(Reiser and Lavenberg, Journal of the ACM 27(2), 1980, section 3). G + E is of all walkers and may exceed C.
 """
 
 import re

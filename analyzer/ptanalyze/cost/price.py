@@ -57,8 +57,7 @@ UNLIKE = 2.0  # walks that take longer or shorter by that are others: what cache
 
 
 class Pages(NamedTuple):
-    """A PageTrial, and Counts of the replay with the huge pages that it made; here: whether it is of the
-    captured program and machine."""
+    """A PageTrial, Counts of a replay with its huge pages; here: whether of this program and machine."""
 
     trial: PageTrial
     huge: Counts
@@ -391,8 +390,7 @@ class Law:
         self.outside = np.maximum(exposed * cycles - waited - management, 0.0)
 
     def _sides(self, counts: Counts, cycles: np.ndarray) -> np.ndarray:
-        """float64[sides, corners]: walk cycles of the run; cycles: float64[states, sides, nodes, nodes,
-        from]."""
+        """float64[sides, corners]: walk cycles; cycles: float64[states, sides, nodes, nodes, from]."""
         every, beside = [], _own_cycles(counts, self.number, self.machine)
         for part in self.parts:
             reads = counts.in_longer(part) if part else counts.reads[self.number]
@@ -560,8 +558,7 @@ def _own_cycles(counts: Counts, run: int, machine: Machine) -> float:
 
 
 def kernel_cycles(counts: Counts, run: int, machine: Machine, costs: Costs) -> float:
-    """Cycles of the program's CPUs for faults, system calls and their shootdowns in a run; of the first, for
-    what is done before it, too."""
+    """Cycles of the program's CPUs for faults, calls and shootdowns in a run; of the first, before it too."""
     ns = taken_ns(_events(counts, run), machine, costs, counts.calls[run]).sum()
     return float(ns + (_huge_ns(counts, costs) if _from_scratch(counts, run) else 0.0)) * machine.ghz
 

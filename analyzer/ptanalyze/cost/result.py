@@ -16,8 +16,7 @@ from .counts import DRAM, GUEST, GUEST_BITS, HOST, CallCost, Series
 from .throughput import window_rows
 
 TABLE_BYTES = 4096
-# Of the effect, for each factor of four that a run is larger than its trace, and of one that searches:
-# docs/howto/size.md.
+# of the effect, for each factor of four beyond the trace, and of a program that searches: docs/howto/size.md
 BY_SIZE, BY_SEARCH = 0.15, 0.2
 EVERY_NODE = "every node once"  # placement where there is no trace
 HELD = ("bloat_bytes", "unused_bytes_peak")
@@ -33,8 +32,7 @@ class Result:
     reads         int64[bits, nodes, nodes, from]  entries read: bit of kernels.Counters, reader, server, and
                   what they come from: L1D, L2, LLC, DRAM
     classes       int64[nodes, 4]  walks by LL LR RL RR
-    events        int64[sides, calls, kinds, nodes, nodes]  on the guest's and the host's tables, by their
-                  cause
+    events        int64[sides, calls, kinds, nodes, nodes]  on the guest's and the host's tables, by cause
     pages         table pages: guest in the end, guest_peak at most, guest_single without further copies;
                   host, replicas included, host_single as captured; aside: kept, but no longer walked
     data          int64[nodes, nodes, from]  walks by [walker's node, node of their data, what the entry they
@@ -138,8 +136,7 @@ class Result:
 
     @property
     def remote_tables(self) -> float | None:
-        """Share of reads of page-table entries from DRAM that are remote, of all where none is; None without
-        reads."""
+        """Share of entries read from DRAM, of all read where none is, that are remote; None without reads."""
         reads = self.reads[..., DRAM] if self.reads[..., DRAM].any() else self.reads.sum(axis=-1)
         by_node = reads.sum(axis=0)
         return 1 - int(np.trace(by_node)) / int(by_node.sum()) if by_node.any() else None
@@ -229,8 +226,7 @@ class Result:
 
     @property
     def when_earned(self) -> str | None:
-        """When the one-time cost is earned back, in a word: "at once", "later", "never"; None where
-        unknown."""
+        """When the one-time cost is earned back: "at once", "later" or "never"; None: unknown."""
         if self.break_even is None:
             return None
         runs = self.break_even.middle
@@ -265,8 +261,7 @@ class Result:
 
     @cached_property
     def sums(self) -> dict[str, int]:
-        """Reads, and those that are of the guest's tables, from DRAM, or remote; system calls; walks, at
-        least 1."""
+        """Reads, and those of the guest's tables, from DRAM, or remote; system calls; walks, at least 1."""
         dram, local = self.reads[..., DRAM], np.einsum("lnnd->d", self.reads)
         reads, missed = int(self.reads.sum()), int(dram.sum())
         return {

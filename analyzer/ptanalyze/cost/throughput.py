@@ -1,5 +1,4 @@
-"""Walks and data accesses per second in windows of equal time (counts.Series), by the additive law of
-cost/price.py.
+"""Walks and data accesses per second in windows of equal time (counts.Series), by the law of cost/price.py.
 
 Cycles of a window = instructions x cycles per instruction + waits for local data + e (walk cycles + cycles
 that data are farther) + M. Walk cycles are the window's reads at the machine's latencies; M is what the

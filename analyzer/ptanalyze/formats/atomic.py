@@ -51,8 +51,7 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = F
     Until then its name cannot be guessed.
 
     given  somebody typed `path`: a device or pipe there, such as /dev/stdout, is written to. Else what is
-           there is replaced: in a capture it may be a stranger's link to a disk. Under sudo the file is
-           that user's
+           there is replaced: in a capture it may be a stranger's link to a disk. Under sudo it is theirs
     """
     path = Path(path)
     if given and _is_no_file(path):

@@ -498,8 +498,7 @@ class HostDump:
 
 
 def read_vm(directory: str | PathLike[str]) -> HostDump:
-    """HostDump of `directory`. CaptureError names file, field and value where it is damaged; UsageError names
-    a missing file."""
+    """HostDump of `directory`. CaptureError: file, field and value of damage; UsageError: a missing file."""
     path = Path(directory) / VM_FILE
     record = decode_record(path, read_bytes(path), VmRecord, VM_FORMAT, VM_VERSION)
     facts = decode_facts(path, record.facts, Facts, VM_FORMAT)

@@ -21,8 +21,7 @@ OF_TABLES = [TABLE_NEW, TABLE_FREE, TABLE_MOVED]
 
 
 class Kind(NamedTuple):
-    """A kind of event, and how people read of it: `title` "" nowhere; host: of the host's tables, None: they
-    have none."""
+    """A kind of event, and how people read of it: `title` "" nowhere; host: of host tables, None: none."""
 
     name: str
     meaning: str

@@ -80,8 +80,7 @@ def count_walks(page, row, region_row, page_row, regions, of_table, guest, host,
     region_row  int64[R]       by region: added for its VMA; -1 leaves it out; -2 - k: page_row[k] by slot
     page_row    int64[k, 512]
     of_table    uint8[T]       class of the node of each table
-    guest       uint64[G, 512] entries of the guest tables (2D); length 0: native, the class of the host
-    leaf is 0
+    guest       uint64[G, 512] entries of the guest tables (2D); length 0: native, the host's class is 0
     """
     leaf_table, leaf_level, leaf_slot, va = regions.leaf, regions.level, regions.slot, regions.va
     for i in range(len(page)):

@@ -221,8 +221,7 @@ def frames_of(table, slot, tables, where):
 def scan(w, now, node, where, schedule, state, out):
     """task_numa_work: mark the next mapped pages; shoot down these marks together (change_prot_numa).
 
-    A guest's (or native) kernel rewrites the entry of each page that was not marked; a hypervisor's marks are
-    not counted.
+    A guest's (or native) kernel rewrites entries of pages that were not marked; a hypervisor's do not count.
     """
     clock = state.clock
     clock[NEXT_SCAN] = now + schedule.period

@@ -134,9 +134,7 @@ def keep_compiled(function):
 
 
 class CodeCache:
-    """What numba.core.caching.Cache is to a dispatcher; with files of its own for each key, so that processes
-    may write at the same time.
-    """
+    """What numba.core.caching.Cache is to a dispatcher; files for each key, so that many write at once."""
 
     cache_path = None  # Numba's own reports name it
 

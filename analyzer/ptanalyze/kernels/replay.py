@@ -359,8 +359,7 @@ class PteState(NamedTuple):
     changed  int32[S]      valid entries each step changed; DATA, HOST_DATA, HINT: 1 if the page was mapped;
                            FREE, TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
     made     uint8[S]      table pages a MOVE had to make for its target
-    pending  int64[2]      valid entries changed, and tables freed, since the last FLUSH: by system calls, by
-                           NUMA balancing
+    pending  int64[2]      entries changed, and tables freed, since a FLUSH: by system calls, by balancing
     """
 
     valid: np.ndarray

@@ -4,8 +4,7 @@ again. ideal: a bound of locality.
 
 first-touch, interleave and bind re-place both dimensions: a guest's table by the demand fault that makes it,
 a host's by the first walk that reads it. What was mapped before the region of interest is under first-touch
-where it was touched then (world.page_homes); interleave and bind place it as they place all else, when it is
-first needed.
+where it was touched then (world.page_homes), under interleave and bind where it is placed when first needed.
 
 interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
 of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
@@ -16,8 +15,7 @@ tables that are first used in pairs, each pair of nodes has one. A native captur
 ept-reset: KVM drops the nested tables of all VMs when nx_huge_pages changes (set_nx_huge_pages calls
 kvm_mmu_zap_all_fast, arch/x86/kvm/mmu/mmu.c, Linux 6.1), and makes each page again in the violation that
 needs it, by the memory policy of the vCPU thread. mmu_topup_memory_caches keeps up to 40 pages for each
-vCPU: the first tables of a moved vCPU still come from its old node. So the line to type drops them twice, a
-second apart.
+vCPU: the first tables of a moved vCPU come from its old node. So the line to type drops all twice, 1 s apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,8 +45,7 @@ def _all_local(scenario: Scenario, params: Strict) -> State:
     """ideal: every read is local at the price of a single copy. No machine does this.
 
     Of the same reads no placement has fewer remote ones, nor, where a node's own memory is the fastest, fewer
-    walk cycles. Policies that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be
-    faster.
+    walk cycles. Policies with other reads or interrupts can be faster: BOUNDED.
     """
     home = np.zeros(len(scenario.space.tables.level), np.int16)
     return static_replicas.one_copy(scenario, home, serve=np.arange(scenario.nodes))

@@ -13,8 +13,7 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
     copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry: node, or
     kernels.replay.COPIED + node where the CPU's own node lacked the entry and copied it from there. Such a
-    walk is done again, in the own table, and its leaf entry counts as local. Inlined: keep the common way
-    short and call the rest.
+    walk is done again in the own table, its leaf entry counts as local. Inlined: keep the common way short.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     The memory manager takes a step of kernels.replay; mapped.changed[step] is the number of changed entries,
     the columns of kernels.replay.MmSteps say which. Not inlined.
@@ -73,8 +72,7 @@ class PolicySide(NamedTuple):
     program's behalf. None: one each.
     initial_servers(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each
     reader before anything is touched, or None where that depends on it. Without it the policy needs a trace.
-    facts(state, scenario, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
-    Counters.
+    facts(state, scenario, params, pages) -> {name: number} of the replay for the Result; pages: Counters'.
     setup_events(state, scenario, events): counts what it takes to get from the captured tables to the
     policy's before the first walk, into int64[kinds, nodes, nodes].
     between_runs(state, events, pages): changes the tables once, between the trace and its further run,

@@ -247,8 +247,7 @@ def panels(count: int, height: float, width: float = style.WIDTH) -> tuple[Figur
 
 @styled
 def locality(table: DataFrame) -> Figure:
-    """Shares of each class seen from each socket; a panel for each policy, or group and weight: the most
-    entries first, at most 12.
+    """Shares of each class seen from each socket; a panel per policy, or group and weight: the largest 12.
 
     vMitosis (ASPLOS '21), Figure 2.
 
@@ -377,10 +376,8 @@ def timeline(table: DataFrame) -> Figure:
     lower.set(ylabel="walks", xlabel="ms since the trace began", xlim=(0, edges[-1]))
     figure.align_ylabels()
     style.legend_beside(upper)
-    local = {
-        n: float((of["leaf_LL_share"] * of["walks"]).sum() / of["walks"].sum()) for n, of in lines.items()
-    }
-    text = f"{what} walks: {first_and_best({name: 100 * share for name, share in local.items()})}"
+    met = {name: (of["leaf_LL_share"] * of["walks"]).sum() / of["walks"].sum() for name, of in lines.items()}
+    text = f"{what} walks: {first_and_best({name: 100 * float(share) for name, share in met.items()})}"
     return style.finish(figure, table, text, f"windows of {show_duration(edges[1] / 1e3)}")
 
 

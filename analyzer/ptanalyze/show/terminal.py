@@ -47,8 +47,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def print_json(what: str, value: object, refused: Mapping[str, str], **about: Any) -> None:
-    """One JSON object, as text_output.record, with fields `about` the run; NumPy scalars become numbers, NaN
-    and infinities null."""
+    """One JSON object, as text_output.record, with fields `about` the run; NaN and infinities become null."""
     json.dump(record(what, value, refused, **about), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 

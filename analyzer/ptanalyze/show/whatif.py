@@ -137,8 +137,7 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines of 80 characters at most, fewer columns where a terminal is narrower; a name too long for
-    its cells stands on a line of its own."""
+    """Rows as lines of 80 characters at most, fewer columns on a narrower terminal; a long name apart."""
     width, longest = console().width, [max(map(len, column)) for column in zip(*rows, strict=True)]
     if width < min(SCREEN, sum(longest) + 2 * len(longest) - 1) and len(longest) > 2:
         return aligned([(*row[:-2], row[-1]) if len(row) > 3 else row[:2] for row in rows])

@@ -117,8 +117,7 @@ class StandsFor(NamedTuple):
             )
 
     def factor(self, mapped: float, fixed: float = 0.0) -> float:
-        """Times the memory that grows, of `mapped` bytes of which some are fixed; UsageError where
-        the size asked for is none of a larger run."""
+        """Times the memory that grows, of `mapped` bytes, some fixed; UsageError for a size not larger."""
         if not self.size:
             return self.times
         asked = size_in_words(int(self.size))
@@ -289,8 +288,7 @@ LINE = 3  # bits of a slot within a line of 8 entries
 
 
 def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
-    """Fold of the 4 KiB pages of memory that does not grow, of the lines that are touched behind the first
-    TLB level; None where there are none."""
+    """Fold of lines of 4 KiB pages touched behind the first TLB level that do not grow; None without any."""
     small = np.flatnonzero(regions.tlb_level == 1)
     number = regions.va[small, None] << np.uint64(SLOT_BITS) | np.arange(512, dtype=np.uint64)
     fixed = np.zeros(number.shape, bool)
@@ -322,8 +320,7 @@ def fold(growth: Growth, regions: Regions, touched: WalkStream) -> Fold | None:
     return Fold(np.where(row >= 0, row << SLOT_BITS, -1), own.ravel()[onto])
 
 
-# What no trace of one size tells: how much deeper a larger run searches, and whether its hottest pages are
-# as few as the captured ones.
+# What no trace of one size tells: how much deeper a larger run searches, whether its hot pages are as few.
 
 HALF = (0.4, 0.6)
 FAR = 4  # pages: shorter ways have no half

@@ -128,8 +128,7 @@ class Scenario(TracedProgram):
 
     @cached_property
     def entries(self) -> np.ndarray:
-        """int64[T]: present entries of each table page when the trace begins, 0 where there is none: what it
-        takes to copy them.
+        """int64[T]: entries to copy of each table page: present when the trace begins, 0 where there is none.
 
         Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
         tables hold an entry for each table below.
@@ -160,8 +159,7 @@ class Scenario(TracedProgram):
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """(bytes of memory, cache lines with their leaf entries): all that is mapped, or, where
-        no page tables were captured, what walks reach."""
+        """(bytes of memory, lines of their leaf entries): all mapped, or without tables what walks reach."""
         if self.leaf_lines:
             return int(mapped_bytes(self.snapshot).sum()), self.leaf_lines
         reached = np.zeros(len(self.space.regions.va) << SLOT_BITS, bool)
@@ -190,8 +188,7 @@ class Scenario(TracedProgram):
 
     @cached_property
     def unmapped_walk_share(self) -> float:
-        """Share of the captured trace's walks to memory whose table pages were gone at the snapshot;
-        0 where there is no snapshot."""
+        """Share of the captured trace's walks to memory whose tables the snapshot lacks; 0 without tables."""
         if self.origin is not None:
             return self.captured.unmapped_walk_share
         walks, space = self.stream.page, self.space
@@ -263,8 +260,7 @@ def captured_scenario(
     trace      None: no page is touched and no event happens; a larger run needs a Footprint then
     left_out   whether the capture has a trace, which was left out as asked
 
-    For a larger program than the trace is of (Snapshot.scale, stands_for) the machine's caches and moves are
-    scaled.
+    For a larger program than the trace is of (Snapshot.scale, stands_for) caches and moves are scaled.
     """
     if asked.machine.host_nodes:
         snapshot, trace = as_numbered(snapshot, trace, asked.machine)

@@ -174,8 +174,7 @@ def _nodes(how: str, threads: int, machine: Machine, running: np.ndarray) -> tup
 
 
 def with_node(node: int) -> Machine | None:
-    """The default Machine, else the smallest of the package, with CPUs on the node of this number; None: none
-    has."""
+    """The default Machine, else the smallest of the package, that has CPUs on this node; None: none has."""
     having = [each for each in map(load_machine, machine_names()) if node in each.cpu_nodes]
     return min(having, key=lambda each: (each.name != DEFAULT_MACHINE, each.nodes), default=None)
 

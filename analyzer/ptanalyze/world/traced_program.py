@@ -46,8 +46,7 @@ def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
 def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = None) -> np.ndarray:
     """int64[chunks]: walks of each chunk that are the first to their page, of whatever size.
 
-    joined  pages that share a TLB entry, which count as one: the first touch of any of them walks, those of
-            the others need not
+    joined  pages that share a TLB entry, which count as one: the first touch of any of them walks
     """
     more = np.ones(0 if joined is None else len(joined.va), regions.level.dtype)
     level = np.concatenate([regions.level, more])
@@ -211,8 +210,7 @@ class TracedProgram:
 
     @property
     def times_captured(self) -> float:
-        """How many times the captured memory the run has: as asked for, and as it was made smaller
-        (Snapshot.scale)."""
+        """Times the captured memory that the run has: as asked for, and as it was made smaller (scale)."""
         return self.growth.memory * self.snapshot.scale
 
     @cached_property

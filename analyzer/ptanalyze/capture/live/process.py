@@ -62,8 +62,7 @@ def open_process(pid: int) -> Iterator[Process]:
 
 
 def shown(pid: int) -> Path:
-    """The directory below /proc that shows the memory of a process: that of another thread once the main one
-    has ended."""
+    """The directory below /proc that shows a process's memory: another thread's if the main one has ended."""
     whole = Path("/proc") / str(pid)
     if state(whole) in "ZX":
         for task in whole.glob("task/*"):
@@ -199,8 +198,7 @@ def command_line(pid: int, name: str | None = None) -> list[str]:
 
 
 def names() -> dict[int, set[str]]:
-    """{PID: names} of other processes: what the kernel, and the first word of the command line, call them,
-    and where a path leads to their executable."""
+    """{PID: names} of other processes: the kernel's, the command line's first word, the executable's path."""
     found = {}
     for proc in Path("/proc").glob("[0-9]*"):
         pid = int(proc.name)
@@ -304,8 +302,7 @@ def ends_once() -> Iterator[Callable[[], None]]:
     """A block of code in which the first of these signals is a KeyboardInterrupt, and others are nothing.
 
     The handler before is called for it: it knows the exit code. One that is ignored, as by nohup, stays so.
-    Yields a function after whose call all are nothing, to programs that are started then, too: what there is
-    is kept.
+    Yields what makes all of them nothing, to programs that are started then, too: what there is is kept.
     """
     before = heeded()
 

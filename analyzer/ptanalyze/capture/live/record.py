@@ -137,8 +137,7 @@ def record(
     dump     False: only the trace, no page tables and no root
     user     name or number of the user whom the program runs as, None: ourselves; root only
     dump_at  "end": page tables of the end of the region; "peak": of the moment of most resident memory, to a
-             fifth, as most programs free memory before they end; None: the end of a region that is marked,
-             else the peak
+             fifth, as most programs free memory before they end; None: end of a marked region, else peak
     end_after  end the program when its region is over, as Ctrl-C does; else it runs on under the tracer
     seconds  what the region takes outside the tracer, elapsed; None: not known
     watch    called twice a second with how far the trace has come; sealing: once, when the program has ended

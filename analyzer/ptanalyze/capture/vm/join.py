@@ -125,8 +125,7 @@ def doubts(host: Mapping[str, Any], guest: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each contradiction between the facts of a HostDump and of its guest's Snapshot.
 
     A guest boots after its VMM was started, and before the host's dump was made. Where a dumper did not note
-    times (older captures, guests read from outside) nothing is said. Two VMs that both ran all the time are
-    not told apart.
+    times (older captures, guests read from outside) nothing is said. VMs that ran all the time look alike.
     """
     apart, up, vmm = seconds_apart(host, guest), guest.get("uptime_s"), host.get("process_s")
     if apart is None or up is None:
