@@ -32,9 +32,8 @@ from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 @pytest.fixture
 def copy(tmp_path):
-    return lambda name: shutil.copytree(
-        bundled("samples") / name, tmp_path / "c", ignore=shutil.ignore_patterns(".cache")
-    )
+    cache = shutil.ignore_patterns(".cache")
+    return lambda name: shutil.copytree(bundled("samples") / name, tmp_path / "c", ignore=cache)
 
 
 def flip(path, at, bit=1):
@@ -107,10 +106,8 @@ def sealed(tmp_path):
 def test_a_truncated_and_a_missing_file_are_found(sealed):
     os.truncate(sealed / "gpt.entries", 17)
     (sealed / "maps").unlink()
-    assert dict(damaged_files(sealed, read_manifest(sealed))) == {
-        "gpt.entries": "17 bytes, sealed with 10240",
-        "maps": "missing",
-    }
+    found = {"gpt.entries": "17 bytes, sealed with 10240", "maps": "missing"}
+    assert dict(damaged_files(sealed, read_manifest(sealed))) == found
 
 
 @pytest.mark.parametrize(
@@ -258,13 +255,15 @@ def test_without_the_kernels_count_the_dumper_is_believed(explained):
     assert ("dump: complete" in wrong(check_tables(snapshot))) is not explained
 
 
+def covered(trace, snapshot):
+    return next(found for found in check_trace(trace, snapshot) if found.name == "trace: covered by VMAs")
+
+
 def test_a_trace_of_another_process_is_not_covered():
     snapshot = build_snapshot([(VA, 9)], vmas=[(VA, VA + REGION, "heap")])
-    trace = build_trace([(0, [VA, 0x1000, 0x5000])])
-    findings = {finding.name: finding for finding in check_trace(trace, snapshot)}
-    covered = findings["trace: covered by VMAs"]
-    assert (covered.wrong, covered.verdict) == (2, FAILED)
-    assert covered.reason.endswith("the first at 0x1000")
+    found = covered(build_trace([(0, [VA, 0x1000, 0x5000])]), snapshot)
+    assert (found.wrong, found.verdict) == (2, FAILED)
+    assert found.reason.endswith("the first at 0x1000")
 
 
 @pytest.mark.parametrize("breaks, wrong", [([0], 1), ([0, PAGE], 0)])
@@ -272,15 +271,13 @@ def test_a_heap_of_no_bytes_covers_nothing_not_even_below_it(breaks, wrong):
     heap = 1 << 40
     snapshot = build_snapshot([(REGION, 1)], vmas=[(REGION, 2 * REGION, "a")])
     events = [(0, 0, Event.BRK, (heap + more,), heap + more) for more in breaks]
-    checked = check_trace(build_trace([(0, [heap - PAGE])], events), snapshot)
-    assert {finding.name: finding for finding in checked}["trace: covered by VMAs"].wrong == wrong
+    assert covered(build_trace([(0, [heap - PAGE])], events), snapshot).wrong == wrong
 
 
 def test_memory_that_the_trace_itself_mapped_and_unmapped_is_covered():
     snapshot = build_snapshot([(VA, 9)], vmas=[(VA, VA + REGION, "heap")])
     trace = build_trace([(0, [VA, 0x10_3000])], [(0, 0, Event.MMAP, (0, 4 * PAGE, 3, 0x22), 0x10_0000)])
-    findings = {finding.name: finding for finding in check_trace(trace, snapshot)}
-    assert findings["trace: covered by VMAs"].wrong == 0
+    assert covered(trace, snapshot).wrong == 0
 
 
 @pytest.mark.parametrize(
