@@ -168,6 +168,7 @@ def measures():
     """{what: number}, which shrink from commit to commit: LIMITS of test_house."""
     tests = list(TESTS.rglob("*.py"))
     sizes = [length(satellite.rglob("*.py")) for satellite in SATELLITES]
+    deep = (taken(satellite, deep=True) for satellite in SATELLITES)
     moves, files, functions = trip()
     return {
         "core package: files": len(FILES),
@@ -175,9 +176,7 @@ def measures():
         "satellites: lines": sum(sizes),
         "satellites: lines of the largest": max(sizes),
         "satellites: names of the core": len(set().union(*map(taken, SATELLITES))),
-        "satellites: names of the core, and members of its namespaces": len(
-            set().union(*(taken(satellite, deep=True) for satellite in SATELLITES))
-        ),
+        "satellites: names of the core, and members of its namespaces": len(set().union(*deep)),
         "tests: files": len(tests),
         "tests: lines": length(tests),
         "whatif: calls into another file": moves,

@@ -277,8 +277,7 @@ def snapshots(draw, native=None, nodes=2):
 
 
 def with_vmas(snapshot, draw, names=("x",)):
-    """The Snapshot with VMAs cut at drawn pages near its leaves, within lines of entries too, with gaps, some
-    shared, some the tracer's."""
+    """The Snapshot with VMAs cut at pages near its leaves, with gaps, some shared, some the tracer's."""
     near = sorted({va + k * PAGE for va in _mapped_pages(snapshot.guest) for k in (0, 1, 3, 5)})
     cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=8))), near[-1] + (1 << 36)]
     kept = [pair for pair in itertools.pairwise(cuts) if draw(st.integers(0, 4))]
@@ -290,8 +289,7 @@ def with_vmas(snapshot, draw, names=("x",)):
 
 @st.composite
 def traces(draw, snapshot, max_touches=12):
-    """Traces of 4 threads that touch the snapshot's pages, and a few others, and unmap, protect and advise
-    some."""
+    """Traces of 4 threads that touch the snapshot's pages, and a few others; they unmap, protect, advise."""
     levels, threads = snapshot.guest.levels, 4
     known = _mapped_pages(snapshot.guest)
     va = st.sampled_from([*known, *(v + PAGE for v in known), 0x1234_5000, (1 << (11 + 9 * levels)) - PAGE])

@@ -425,9 +425,8 @@ def test_a_directory_without_the_right_to_write_is_named_and_no_temporary_file(t
 def test_root_leaves_no_byte_code_in_the_package_of_a_user(tmp_path):
     """A copy that belongs to another user is run by root as sudo does."""
     package = tmp_path / "ptanalyze"
-    shutil.copytree(
-        Path(ptanalyze.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", ".cache")
-    )
+    caches = shutil.ignore_patterns("__pycache__", ".cache")
+    shutil.copytree(Path(ptanalyze.__file__).parent, package, ignore=caches)
     for path in (package, *package.rglob("*")):
         os.chown(path, 65534, 65534, follow_symlinks=False)
     asked = {**os.environ, "PYTHONPATH": str(tmp_path), "SUDO_UID": "65534", "SUDO_GID": "65534"}

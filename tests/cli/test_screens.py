@@ -67,8 +67,7 @@ def test_a_screen_of_the_sample_says_so_and_fits_a_terminal():
 
 def test_the_readme_shows_what_the_demo_prints_first():
     first, _, _ = known()[COMMANDS[0]].partition("\n\n")
-    shown = re.search(
-        r"The demo prints:\n\n```text\n(.*?)```", (CHECKOUT / "README.md").read_text("utf-8"), re.DOTALL
-    )
+    page = (CHECKOUT / "README.md").read_text("utf-8")
+    shown = re.search(r"The demo prints:\n\n```text\n(.*?)```", page, re.DOTALL)
     assert shown[1].splitlines() == [line.rstrip() for line in first.splitlines()]
     assert f"$(PT) {COMMANDS[0].replace('-p', '--policy')}\n" in (CHECKOUT / "Makefile").read_text("utf-8")

@@ -73,9 +73,8 @@ def test_the_manual_asks_nothing_of_the_network(manual):
 def test_every_command_has_a_man_page_that_is_good_roff(man):
     assert {name.replace(" ", "-") + ".1" for name, _ in every_command()} == set(man)
     for path in man.values():
-        seen = subprocess.run(
-            ["groff", "-man", "-Tutf8", "-ww", "-rLL=80n", path], capture_output=True, text=True, check=True
-        )
+        command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=80n", path]
+        seen = subprocess.run(command, capture_output=True, text=True, check=True)
         assert not seen.stderr, f"{path.name}: {seen.stderr}"
         shown = re.sub(".\b", "", seen.stdout)  # bold is overstruck
         assert "NAME" in shown and "OPTIONS" in shown

@@ -145,9 +145,8 @@ def test_every_command_answers_a_question():
 def test_worked_examples_are_what_validate_says():
     """Figures whose numbers need no workload to be made; `make examples` writes the page anew."""
     page = (DOCS / "worked-examples.md").read_text("utf-8")
-    assert [f"## {paper}, {one}" for paper, (_, figures) in FIGURES.items() for one in figures] == re.findall(
-        r"^## .+$", page, re.MULTILINE
-    )
+    headings = [f"## {paper}, {one}" for paper, (_, figures) in FIGURES.items() for one in figures]
+    assert headings == re.findall(r"^## .+$", page, re.MULTILINE)
     rows = rows_of("vmitosis", "Figure 1")
     assert len(rows) > 20 and section("vmitosis", "Figure 1", rows) in page
 

@@ -179,9 +179,8 @@ def cpu(process):
 
 def main(seconds, first=0):
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(
-        prefix="ptanalyze-fuzz-", dir=MEMORY if MEMORY.is_dir() else None
-    ) as place:
+    memory = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="ptanalyze-fuzz-", dir=memory) as place:
         os.environ["XDG_STATE_HOME"] = f"{place}/state"  # nobody's key signs what is made here
         made = prepared(Path(place))
         os.chdir(place)

@@ -109,9 +109,8 @@ def with_its_parts(file):
     for name in parts(file):
         beside = sorted(Path(file).parent.glob(f"{name}_*.deb"))
         if not beside:
-            raise FileNotFoundError(
-                f"{name}_*.deb is not beside {file}, which is empty without: fetch it there"
-            )
+            why = "which is empty without: fetch it there"
+            raise FileNotFoundError(f"{name}_*.deb is not beside {file}, {why}")
         found.append(beside[-1])
     return found
 

@@ -291,18 +291,15 @@ def test_a_trial_has_the_tables_of_a_program_far_and_near(kernel, ptdump, place,
     run = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
     said = (run.share / "trial.errors").read_text()
     assert (run.share / "trial.status").read_text() == "0\n", said
-    windows = re.findall(
-        r"tables (far |near): .*\((\S+) % of entries on node 1\); data (\S+) % on node 0", said
-    )
+    window = r"tables (far |near): .*\((\S+) % of entries on node 1\); data (\S+) % on node 0"
+    windows = re.findall(window, said)
     assert [where for where, *_ in windows] == ["far ", "near"] * 3
     for where, tables, data in windows:
         assert float(data) >= 99 and (float(tables) >= 98 if where == "far " else float(tables) <= 3), said
     told = (run.share / "trial.output").read_text()
     walked = re.findall(r"walks (\d+) (\d+) \[ *(\d+) +(\d+) +0\] 0 0 0(?: [\d.]+){3}", told)
     assert len(walked) == 2, told  # data on node 0 in both, but for pages of libraries
-    for node, counts in enumerate(
-        walked
-    ):  # 4 MiB are 1,024 tables, of the probe; the others are its program's
+    for node, counts in enumerate(walked):  # 4 MiB are 1,024 tables, of the probe; others: its program's
         assert int(counts[node]) >= 1024 and int(counts[1 - node]) <= 4, told
         assert int(counts[2]) > 1000 * int(counts[3]), told
     assert "3 pairs of 5 s" in told

@@ -91,8 +91,7 @@ def magic(addresses):
 
 
 def translate(tree, addresses):
-    """Translate each address, from the dumped tables alone: (frame, leaf level, table of the leaf),
-    int64[n] each.
+    """Translate each address, from the dumped tables alone: int64[n] frame, leaf level, table of the leaf.
 
     -1, 0 and -1 where nothing is mapped.
     """

@@ -13,6 +13,5 @@ def cycles_by_pages(small, huge, walks_small, walks_huge, walks):
 
 def cycles_by_hiding(outside, hidden, walk, walks, threads=1):
     """C of a run of `walks` walks of `walk` cycles each, of which a core hides `hidden` and each of `threads`
-    that share a walker waits for the rest (docs/explanation/page-size.md): the steep end of a trial of page
-    sizes."""
+    that share a walker waits for the rest: the steep end of a trial (docs/explanation/page-size.md)."""
     return outside + threads * walks * max(walk - hidden, 0.0)

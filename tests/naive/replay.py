@@ -22,11 +22,9 @@ def live_cpus(trace, placement, number, cpu, nodes):
         before = [k for k in mine if k < chunk]
         alive = thread not in starts
         for k in range(number + 1):
-            if trace.events["thread"][k] == thread and trace.events["kind"][k] in (
-                Event.THREAD_START,
-                Event.THREAD_EXIT,
-            ):
-                alive = trace.events["kind"][k] == Event.THREAD_START
+            kind = trace.events["kind"][k]
+            if trace.events["thread"][k] == thread and kind in (Event.THREAD_START, Event.THREAD_EXIT):
+                alive = kind == Event.THREAD_START
         if alive:
             own = [
                 int(placement.event_cpu[k])

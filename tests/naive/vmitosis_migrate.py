@@ -30,11 +30,8 @@ class Migrating(Fixed):
         for table in set(range(len(tree))) - set(self.known.rows):
             if self.known.key(table) not in self.memory.exists:
                 continue
-            frames = [
-                leaf_frame(int(raw), int(tree.level[table]), tree.encoding)
-                for raw in tree.entries[table].tolist()
-                if raw
-            ]
+            level, entries = int(tree.level[table]), filter(None, tree.entries[table].tolist())
+            frames = [leaf_frame(int(raw), level, tree.encoding) for raw in entries]
             found[self.known.key(table)] = Counter(self.known.captured(f) for f in frames if f is not None)
         return found
 

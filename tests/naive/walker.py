@@ -161,14 +161,9 @@ class Pointers:
 
     def __init__(self, tree, root=0):
         self.levels, self.encoding, self.root = tree.levels, tree.encoding, int(tree.frame[root])
-        self.tables = {
-            (int(level), int(frame)): row.tolist()
-            for level, frame, row in zip(tree.level, tree.frame, tree.entries, strict=True)
-        }
-        self.node = {
-            (int(level), int(frame)): int(node)
-            for level, frame, node in zip(tree.level, tree.frame, tree.node, strict=True)
-        }
+        keys = list(zip(tree.level.tolist(), tree.frame.tolist(), strict=True))
+        self.tables = dict(zip(keys, tree.entries.tolist(), strict=True))
+        self.node = dict(zip(keys, tree.node.tolist(), strict=True))
 
     def walk(self, address):
         """(frame of the 4 KiB page, level of the leaf, node of the leaf's table), or None."""

@@ -49,9 +49,8 @@ class Target:
 
 @contextmanager
 def target(program, *words, first=()):
-    process = subprocess.Popen(
-        [*first, program, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [*first, program, *map(str, words)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Target(process)
     finally:
@@ -104,9 +103,8 @@ def relocate(pid, *options, die_at=0, gap=0, refusals=0):
     """
     settings = {"PT_DIE_AT": str(die_at), "PT_GAP": str(gap), "PT_REFUSALS": str(refusals)}
     command = [TESTED, "--max-pause", "50000", *map(str, options), str(pid)]
-    done = subprocess.run(
-        command, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False
-    )
+    how = {"capture_output": True, "text": True, "timeout": 60, "check": False}
+    done = subprocess.run(command, env=os.environ | settings, **how)
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -223,9 +223,8 @@ def test_what_is_no_process_with_memory_is_refused(vmm, tmp_path, pid, why):
     [["vm"], ["vm", "1"], ["vm", "1", "-o", "d", "--verify"], ["process", "1", "-o", "d", "--vm", "3"]],
 )
 def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
-    done = subprocess.run(
-        [dumping.PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    command = [dumping.PTDUMP, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2 and "Usage: ptdump" in done.stderr and not any(tmp_path.iterdir())
 
 

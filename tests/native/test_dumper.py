@@ -258,9 +258,8 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     assert inferred.facts["method"] == "pagemap" and inferred.facts["quiescence"]["quiet"]
     completeness, here = inferred.facts["completeness"], dump.facts["completeness"]
     assert completeness["tables"] == len(inferred.guest) < here["tables"]
-    assert {key: completeness[key] for key in ("counted_by_kernel", "huge_leaves")} == {
-        key: here[key] for key in ("counted_by_kernel", "huge_leaves")
-    }
+    for key in ("counted_by_kernel", "huge_leaves"):
+        assert completeness[key] == here[key]
 
 
 def test_before_linux_6_7_every_page_is_taken_for_a_small_one_and_that_is_said(mapped, tmp_path, programs):
@@ -284,9 +283,8 @@ def test_before_linux_6_7_every_page_is_taken_for_a_small_one_and_that_is_said(m
 def test_where_ebpf_is_refused_pagemap_stands_in_and_why_is_said(mapped, tmp_path):
     command = [sys.executable, "-m", "ptanalyze", "dump", "process", str(mapped[0]), "-o"]
     drop = ["capsh", "--drop=cap_bpf", "--", "-c"]
-    done = subprocess.run(
-        [*drop, f"exec {shlex.join(command)} {tmp_path / 'd'}"], capture_output=True, text=True, check=False
-    )
+    dropped = [*drop, f"exec {shlex.join(command)} {tmp_path / 'd'}"]
+    done = subprocess.run(dropped, capture_output=True, text=True, check=False)
     assert done.returncode == 3 and done.stderr.startswith("without eBPF: missing capability CAP_BPF")
     assert read_snapshot(tmp_path / "d").facts["method"] == "pagemap"
     asked = f"exec {shlex.join(command)} {tmp_path / 'e'} --bpf"
@@ -367,9 +365,8 @@ def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, 
             if noisy and attempt >= 4:
                 break
             program = PTDUMP if attempt % 2 else dumping.SANITIZED / "ptdump"
-            done = ptdump(
-                process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
-            )
+            out, retries = tmp_path / f"d{attempt}", ("--retries", "2")
+            done = ptdump(process.pid, out, *retries, program=program, env=NO_LEAKS)
             assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(tmp_path / f"d{attempt}")
             dumping.assert_closed(dump.guest)
@@ -436,9 +433,8 @@ def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
     "arguments", ["", "process", "process 12x -o d", "process 1", "machine 1 -o d", "--bad"]
 )
 def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
-    done = subprocess.run(
-        [PTDUMP, *arguments.split()], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    command = [PTDUMP, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2 and done.stderr
     assert subprocess.run([PTDUMP, "--help"], capture_output=True, check=False).returncode == 0
 

@@ -338,9 +338,8 @@ def test_a_child_that_calls_exec_all_the_time_costs_that_child_alone(tmp_path):
 
 def test_a_program_that_another_replaced_keeps_the_tables_that_its_samples_are_of(tmp_path):
     code = "import os, sys; print(flush=True); sys.stdin.read(1); os.execv('/bin/sleep', ['sleep', '1000'])"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             process.stdout.readline()
             with open_process(process.pid) as held:

@@ -26,9 +26,8 @@ def symbols(part):
     """{source: (symbols it defines, symbols it needs)}, of the objects that `make native` leaves."""
     found = {}
     for name in sources(part).keys() - WITHOUT_OBJECTS:
-        objects = sorted((ROOT / part / "build").glob(f"{name}.o")) or sorted(
-            (ROOT / part / "build").glob(f"{name}_api*.o")
-        )
+        built = ROOT / part / "build"
+        objects = sorted(built.glob(f"{name}.o")) or sorted(built.glob(f"{name}_api*.o"))
         assert objects, f"{part}/build has no object of {name}: run `make native`"
         listed = subprocess.run(["nm", "-P", objects[0]], capture_output=True, text=True, check=True).stdout
         kinds = [line.split()[:2] for line in listed.splitlines()]
@@ -173,11 +172,8 @@ def test_its_qemu_takes_nothing_from_the_system_but_what_every_system_has(tools)
 @pytest.mark.full
 def test_no_file_needs_a_newer_glibc_than_its_name_says(native_wheel, tools):
     named = tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", native_wheel.name).groups()))
-    binaries = [
-        path
-        for path in tools.glob("ptanalyze_native/**/*")
-        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"
-    ]
+    files = [path for path in tools.glob("ptanalyze_native/**/*") if path.is_file()]
+    binaries = [path for path in files if path.read_bytes()[:4] == b"\x7fELF"]
     assert len(binaries) > 20
     text = "".join(said("readelf", "--version-info", path) for path in binaries)
     needed = re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text)

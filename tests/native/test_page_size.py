@@ -44,10 +44,8 @@ PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     built = tmp_path_factory.mktemp("pages") / "pages"
-    subprocess.run(
-        ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", built, PROGRAMS / "pages.c"],
-        check=True,
-    )
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    subprocess.run(["cc", *flags, "-o", built, PROGRAMS / "pages.c"], check=True)
     return built
 
 
@@ -295,13 +293,8 @@ def test_command_undoes_at_its_end_or_later(program, capsys):
             tool = trial(one.pid, "--figure-of", "date +%s%N", "--for", "30ms", "--time", "6s")
             assert any("--undo" in tool.stderr.readline() for _ in range(2))
             assert wait_for(lambda: huge_areas(one.pid), 3600)
-            for words in (
-                ["trial", "--pages", "-p"],
-                ["hugepages", "--yes"],
-                ["hugepages", "--undo"],
-                ["hugepages"],
-            ):
-                assert run([*words, pid]) == 2
+            for command in ("trial --pages -p", "hugepages --yes", "hugepages --undo", "hugepages"):
+                assert run([*command.split(), pid]) == 2
                 assert f"trial --pages of PID {pid} runs since" in capsys.readouterr().err
             tool.send_signal(number)
             tool.communicate()

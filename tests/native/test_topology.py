@@ -50,9 +50,8 @@ def test_near_and_far_walks_are_measured_and_cited(chaser):
     found = node_latency.measure_walks(mebibytes=4, bursts=3)
     nodes = sorted(node_latency.usable_nodes())
     assert sorted(found) == [(a, b) for a in nodes for b in nodes] and min(found.values()) > 0
-    assert node_latency.walk_source({(0, 0): 101.2}) == (
-        "measured, ns of a page walk: 101 to 101 over near leaf tables; one node: none over far ones"
-    )
+    source = "measured, ns of a page walk: 101 to 101 over near leaf tables; one node: none over far ones"
+    assert node_latency.walk_source({(0, 0): 101.2}) == source
     told = node_latency.walk_source({(0, 0): 100, (1, 1): 110, (0, 1): 190, (1, 0): 201})
     assert "100 to 110 over near leaf tables, 190 to 201 over far ones; pointer chase on" in told
 

@@ -94,9 +94,8 @@ def test_the_filter_keeps_rows_with_the_words(browser, page):
 def test_the_page_is_never_wider_than_the_screen(browser, page):
     opened(browser, page)
     browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
-    wide, screen = browser.execute_script(
-        "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-    )
+    widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    wide, screen = browser.execute_script(widths)
     assert wide <= screen <= SIZE[0]
     cut = browser.execute_script(
         """

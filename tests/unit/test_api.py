@@ -193,9 +193,8 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
 
 def test_a_table_without_speed_ups_says_that_its_walk_cycles_are_bounds_and_what_caches_hold(untraced):
     table = ptanalyze.whatif(untraced, ["mitosis"])
-    told = [
-        one["text"] for one in table.attrs["findings"] if one["code"] in ("bound", "caches-hold-leaf-entries")
-    ]
+    codes = ("bound", "caches-hold-leaf-entries")
+    told = [one["text"] for one in table.attrs["findings"] if one["code"] in codes]
     assert len(told) == 2 and repr(table).splitlines()[-2:] == told
 
 

@@ -325,9 +325,8 @@ def test_a_machine_without_farther_nodes_is_refused(machine, idle, why):
     ],
 )
 def test_two_runs_that_contradict_each_other_are_named_with_file_and_values(local, remote, why):
-    found = calibrate_runs(
-        local, remote, "RP", native=True, common=COMMON, sources={"local": "here.csv", "remote": "there.csv"}
-    )
+    sources = {"local": "here.csv", "remote": "there.csv"}
+    found = calibrate_runs(local, remote, "RP", native=True, common=COMMON, sources=sources)
     assert re.search(why, "; ".join(found.flags)), found.flags
     assert all("\n" not in flag for flag in found.flags)
 
@@ -518,9 +517,8 @@ def test_each_table_of_a_vm_is_where_its_run_had_it():
 def test_a_placement_under_load_takes_latencies_under_load():
     with pytest.raises(UsageError, match=r"latency\.contended = none"):
         counted_at("RPI")
-    loaded = msgspec.structs.replace(
-        MACHINE, latency=msgspec.structs.replace(MACHINE.latency, contended=((100.0, 300.0), (300.0, 100.0)))
-    )
+    latency = msgspec.structs.replace(MACHINE.latency, contended=((100.0, 300.0), (300.0, 100.0)))
+    loaded = msgspec.structs.replace(MACHINE, latency=latency)
     [base] = cycles(read(1000, 0), machine=loaded, calibration=msgspec.structs.replace(NATIVE, at="RPI"))
     assert base == pytest.approx(1e12 - 0.6 * 4e11 * 2 / 3)
 

@@ -39,8 +39,7 @@ from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 # Linux's 4 KiB rows and all 4 GiB rows of vMitosis's Table 5, and its replicated mprotect of 4 KiB.
 # hydra-haswell: 40x for mprotect and 25 % under Mitosis, 30x for munmap under Mitosis and 2.6x under Hydra
 # (Hydra, sections 1 and 5.6.1). What follows from these: Table 5's 4 MiB rows, its replicated mmap and munmap
-# of 4 KiB; Mitosis's 23 % for munmap; and that what Hydra's call costs does not depend on threads of other
-# sockets.
+# of 4 KiB; Mitosis's 23 % for munmap; that threads of other sockets do not matter to what Hydra's call costs.
 
 HASWELL = load_machine("hydra-haswell")
 CASCADE = load_machine("vmitosis-cascade-lake")
@@ -70,9 +69,8 @@ def looped(call, policy, local=0, remote=0):
     snapshot = build_snapshot(touched, nodes=sockets, vmas=vmas)
     trace = build_trace(chunks, events, len(node))
     thread = lambda rows: rows["thread"].astype(np.int32)  # noqa: E731
-    placement = Placement(
-        thread(trace.chunks), np.array(node, np.int16), thread(trace.events), "one thread a CPU"
-    )
+    on = thread(trace.chunks), np.array(node, np.int16), thread(trace.events)
+    placement = Placement(*on, "one thread a CPU")
     scenario = scenario_of(case(snapshot, trace, sockets, machine=HASWELL)._replace(placement=placement))
     done = start(plan_for(policy), scenario)
     made = system_calls(scenario, replay_walks([done], scenario, scenario.reads()))
@@ -306,10 +304,8 @@ def cells(table):
 def by_hand(case):
     """{(call, node): count}, event by event."""
     found, rows = Counter(), list(zip(case.trace.events, case.placement.event_cpu, strict=True))
-    begins, ends = (
-        [k for k, (event, _) in enumerate(rows) if event["kind"] == kind]
-        for kind in (Event.ROI_START, Event.ROI_END)
-    )
+    marks = Event.ROI_START, Event.ROI_END
+    begins, ends = ([k for k, (event, _) in enumerate(rows) if event["kind"] == mark] for mark in marks)
     last = ends[-1] if ends and ends[-1] > max(begins, default=-1) else len(rows)
     for event, cpu in rows[begins[0] if begins else 0 : last]:
         name = Event(event["kind"]).name.lower()
@@ -531,9 +527,8 @@ def test_no_policy_gains_more_than_all_that_page_tables_take_of_the_run(local, r
     """A policy without any walk and fault gains just that, and one without walks what walks take."""
     count = reads(local, remote)
     count.events[0, kernels.FAULT, 0, 0] = faults
-    base, walkless, nothing = prices(
-        count, count._replace(reads=count.reads * 0), counters(2), executed=executed
-    )
+    unread = count._replace(reads=count.reads * 0)
+    base, walkless, nothing = prices(count, unread, counters(2), executed=executed)
     most = [1 / (1 - share.high) for share in (base.walk_share, base.table_share)]
     assert walkless.speedup.high == pytest.approx(most[0])
     assert nothing.speedup.high == pytest.approx(most[1]) and most[1] >= most[0]
@@ -541,9 +536,8 @@ def test_no_policy_gains_more_than_all_that_page_tables_take_of_the_run(local, r
     larger = [one.of_larger(256, 256, (256, 256), ANY) for one in (base, walkless, nothing)]  # nor there
     most = [1 / (1 - share.high) for share in (larger[0].walk_share, larger[0].table_share)]
     assert [one.speedup.high for one in larger[1:]] == pytest.approx(most)
-    assert (
-        larger[0].walk_share.low <= base.walk_share.low <= base.walk_share.high <= larger[0].walk_share.high
-    )
+    share, wider = base.walk_share, larger[0].walk_share
+    assert wider.low <= share.low <= share.high <= wider.high
 
 
 def test_without_instructions_there_is_no_speed_up():
@@ -611,11 +605,9 @@ HALVES = {"share": 0.5, "shares": None}
 def machine():
     """Half of its caches are data's: 512 lines of an L2, 2,048 of the LLC, and as many are page tables'."""
     known = load_machine("vmitosis-cascade-lake")
-    return msgspec.structs.replace(
-        known,
-        l2=msgspec.structs.replace(known.l2, bytes=1 << 16, ways=16, **HALVES),
-        llc=msgspec.structs.replace(known.llc, bytes=1 << 18, ways=16, **HALVES),
-    )
+    l2 = msgspec.structs.replace(known.l2, bytes=1 << 16, ways=16, **HALVES)
+    llc = msgspec.structs.replace(known.llc, bytes=1 << 18, ways=16, **HALVES)
+    return msgspec.structs.replace(known, l2=l2, llc=llc)
 
 
 def missing_lines(trace, lines):

@@ -33,12 +33,8 @@ def exact_curve(lines, lengths):
     them or as many as cover it."""
     half, lines = len(lines), np.concatenate([lines, lines])
     starts = [range(0, half, max(half // max(60, half // w), 1)) for w in lengths]
-    return np.array(
-        [
-            np.mean([len(set(lines[a : a + w].tolist())) for a in of])
-            for w, of in zip(lengths, starts, strict=True)
-        ]
-    )
+    windows = zip(lengths, starts, strict=True)
+    return np.array([np.mean([len(set(lines[a : a + w].tolist())) for a in of]) for w, of in windows])
 
 
 def of_stream(lines, lengths=None):
@@ -224,9 +220,8 @@ def test_interpolation_is_that_of_numpy_row_by_row(data):
     rows, lengths = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     steps = st.lists(st.floats(0.1, 2), min_size=lengths, max_size=lengths)
     axis = np.cumsum([data.draw(steps) for _ in range(rows)], 1)
-    lines = np.cumsum(
-        [data.draw(st.lists(st.integers(0, 9), min_size=lengths, max_size=lengths)) for _ in range(rows)], 1
-    )
+    row = st.lists(st.integers(0, 9), min_size=lengths, max_size=lengths)
+    lines = np.cumsum([data.draw(row) for _ in range(rows)], 1)
     grid = np.sort(data.draw(st.lists(st.floats(0.01, 8), min_size=1, max_size=5)))
     found = interpolated(axis, np.ones(axis.shape, bool), lines.astype(float), grid)
     for row, x, y in zip(found, axis, lines, strict=True):
@@ -260,9 +255,8 @@ def scenario_of(lines, tmp_path):
     (tmp_path / "text").write_text(samples)
     import_capture(None, tmp_path / "text", tmp_path / "capture")
     pages = [(HEAP + (line << 15), line) for line in range(int(lines.max()) + 1)]
-    return Setup.of(machine=FEW_LINES, costs="server-2020").scenario(
-        build_snapshot(pages), load(tmp_path / "capture").trace
-    )
+    setup = Setup.of(machine=FEW_LINES, costs="server-2020")
+    return setup.scenario(build_snapshot(pages), load(tmp_path / "capture").trace)
 
 
 @pytest.mark.compiled

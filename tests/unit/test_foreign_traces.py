@@ -220,13 +220,8 @@ def test_champsims_order_is_that_of_a_plain_loop():
     for side in ("load", "store"):
         shape = records[side].shape
         records[side] = generator.integers(0, 1 << 40, shape) * generator.integers(0, 2, shape)
-    expected = [
-        (int(address) >> 12, side == "store", k)
-        for k, record in enumerate(records)
-        for side in ("load", "store")
-        for address in record[side]
-        if address
-    ]
+    sides = [(k, side, record[side]) for k, record in enumerate(records) for side in ("load", "store")]
+    expected = [(int(at) >> 12, side == "store", k) for k, side, each in sides for at in each if at]
     assert list(zip(*(column.tolist() for column in touches(records)), strict=True)) == expected
 
 

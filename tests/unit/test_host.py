@@ -348,9 +348,8 @@ def measured(monkeypatch, tmp_path):
     write(tmp_path / "proc/cpuinfo", f"{MILAN.rstrip()}\nflags : fpu hypervisor sse\n\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PTANALYZE_MEASURE")
-    seen = SimpleNamespace(
-        times=0, pairs=PAIRS, spare=1 << 40, kept=tmp_path / "cache/ptanalyze/page-walks.json"
-    )
+    kept = tmp_path / "cache/ptanalyze/page-walks.json"
+    seen = SimpleNamespace(times=0, pairs=PAIRS, spare=1 << 40, kept=kept)
 
     def measure(turns):
         seen.times += 1
@@ -494,10 +493,8 @@ def test_layouts_of_nodes_as_hosts_have_them(tmp_path, layout):
     described, expected = LAYOUTS[layout]
     host_tree(tmp_path, *described)
     machine = machine_at(tmp_path)
-    known = {
-        "idle": np.round(np.array(machine.latency.idle) / 118, 2).tolist(),
-        "mib": machine.llc.bytes >> 20,
-    }
+    idle = np.round(np.array(machine.latency.idle) / 118, 2).tolist()
+    known = {"idle": idle, "mib": machine.llc.bytes >> 20}
     assert {key: known.get(key, getattr(machine, key, None)) for key in expected} == expected
     write_machine(tmp_path / "mine.toml", machine)
     assert load_machine(tmp_path / "mine.toml") == machine

@@ -179,9 +179,8 @@ def test_the_guests_huge_pages_are_those_of_the_naive_twin(snapshot, share, leas
 
 def flagged(leaves, base):
     """Slot of the first mapped page of a region."""
-    return min(
-        at // PAGE % 512 for at, leaf in leaves.items() if leaf[0] == 1 and at // REGION * REGION == base
-    )
+    small = [at for at, leaf in leaves.items() if leaf[0] == 1 and at // REGION * REGION == base]
+    return min(at // PAGE % 512 for at in small)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -405,28 +404,24 @@ def advised(start, length, advice=NO_HUGE, result=0):
     return Event.MADVISE, (GIB + start, length, advice), result
 
 
-@pytest.mark.parametrize(
-    ("calls", "promoted"),
-    [
-        ([], 4),
-        ([advised(0, 4 * REGION)], 0),
-        ([advised(REGION, REGION)], 3),
-        ([advised(REGION + 7 * PAGE, PAGE)], 3),
-        ([advised(REGION - PAGE, 2 * PAGE)], 2),
-        ([advised(0, 4 * REGION, result=-22)], 4),
-        ([advised(0, 4 * REGION), advised(0, 2 * REGION, HUGE)], 2),
-        ([advised(0, 4 * REGION), (Event.MMAP, (0, REGION, 3, 0x22), GIB)], 1),
-        ([advised(0, 4 * REGION), (Event.MUNMAP, (GIB, 4 * REGION), 0)], 0),
-    ],
-)
+@pytest.mark.parametrize(("calls", "promoted"), [
+    ([], 4),
+    ([advised(0, 4 * REGION)], 0),
+    ([advised(REGION, REGION)], 3),
+    ([advised(REGION + 7 * PAGE, PAGE)], 3),
+    ([advised(REGION - PAGE, 2 * PAGE)], 2),
+    ([advised(0, 4 * REGION, result=-22)], 4),
+    ([advised(0, 4 * REGION), advised(0, 2 * REGION, HUGE)], 2),
+    ([advised(0, 4 * REGION), (Event.MMAP, (0, REGION, 3, 0x22), GIB)], 1),
+    ([advised(0, 4 * REGION), (Event.MUNMAP, (GIB, 4 * REGION), 0)], 0),
+])  # fmt: skip
 def test_what_is_forbidden_stays_small_and_is_counted_and_said(calls, promoted):
     result = thp(calls)
     assert result.facts["regions_promoted"] == promoted
     assert result.facts.get("regions_forbidden", 0) == 4 - promoted
     said = [note for note in result.notes if "MADV_NOHUGEPAGE" in note]
-    assert said == (
-        [f"thp: {2 * (4 - promoted)} MiB are MADV_NOHUGEPAGE: thp leaves them alone"] if promoted < 4 else []
-    )
+    line = f"thp: {2 * (4 - promoted)} MiB are MADV_NOHUGEPAGE: thp leaves them alone"
+    assert said == ([line] if promoted < 4 else [])
 
 
 def test_a_guests_advice_does_not_bind_its_host():
@@ -438,22 +433,19 @@ QEMU = "qemu-user plugin, API 1"
 ASKED, COLLAPSED = advised(0, 3 * REGION, HUGE), advised(REGION, REGION, COLLAPSE)
 
 
-@pytest.mark.parametrize(
-    ("calls", "allowed", "huge", "more"),
-    [
-        ([ASKED], "madvise", 3, 1),
-        ([ASKED], "always", 3, 1),
-        ([ASKED], None, 3, 1),
-        ([ASKED], "never", 0, 4),
-        ([ASKED], "forbidden", 0, 0),
-        ([COLLAPSED], "never", 1, 3),
-        ([COLLAPSED], "forbidden", 0, 0),
-        ([ASKED, COLLAPSED], "madvise", 3, 1),
-        ([ASKED, advised(0, REGION)], "madvise", 2, 1),
-        ([advised(PAGE, 3 * REGION, HUGE)], "madvise", 2, 2),
-        ([advised(0, 4 * REGION, HUGE, result=-22)], "madvise", 0, 4),
-    ],
-)
+@pytest.mark.parametrize(("calls", "allowed", "huge", "more"), [
+    ([ASKED], "madvise", 3, 1),
+    ([ASKED], "always", 3, 1),
+    ([ASKED], None, 3, 1),
+    ([ASKED], "never", 0, 4),
+    ([ASKED], "forbidden", 0, 0),
+    ([COLLAPSED], "never", 1, 3),
+    ([COLLAPSED], "forbidden", 0, 0),
+    ([ASKED, COLLAPSED], "madvise", 3, 1),
+    ([ASKED, advised(0, REGION)], "madvise", 2, 1),
+    ([advised(PAGE, 3 * REGION, HUGE)], "madvise", 2, 2),
+    ([advised(0, 4 * REGION, HUGE, result=-22)], "madvise", 0, 4),
+])  # fmt: skip
 def test_what_the_program_asked_for_and_the_machine_gives_is_huge_in_the_baseline(calls, allowed, huge, more):
     linux, thp = results(calls, tracer=QEMU, allowed=allowed)
     assert linux.pages["guest_single"] == 3 + 4 - huge and thp.facts["regions_promoted"] == more

@@ -39,9 +39,8 @@ def test_the_local_run_and_the_measured_one_come_back_exactly():
 def test_repaired_tables_are_local_ones():
     once, twice = (predict_placement(made, "RRIM") for made in (CALIBRATED, CALIBRATED_TWICE))
     assert once.middle == twice.middle == 1
-    assert (twice.high - 1) ** 2 == pytest.approx(
-        CALIBRATED_TWICE.repair**2 + noise_of(CALIBRATED_TWICE, 1.0, CALIBRATED_TWICE.noise) ** 2
-    )
+    noise = noise_of(CALIBRATED_TWICE, 1.0, CALIBRATED_TWICE.noise)
+    assert (twice.high - 1) ** 2 == pytest.approx(CALIBRATED_TWICE.repair**2 + noise**2)
     assert predict_placement(CALIBRATED, "RRIE").middle == predict_placement(CALIBRATED, "RLI").middle
     assert predict_placement(CALIBRATED, "RRI+G").middle == predict_placement(CALIBRATED, "LRI").middle
 
@@ -108,9 +107,8 @@ def test_what_a_single_thread_does_not_run_it_does_not_lose():
 def test_tables_elsewhere_and_back_is_no_change(local, back):
     made = calibrate_runs(Run(1000.0, 400.0, 0.0), at=local, native=True)
     saved = predict_placement(made, back)
-    again = calibrate_runs(
-        Run(1000.0 * saved.middle, 400.0 - 1000 * (1 - saved.middle) / made.exposed.middle, 0.0), native=True
-    )
+    walked = 400.0 - 1000 * (1 - saved.middle) / made.exposed.middle
+    again = calibrate_runs(Run(1000.0 * saved.middle, walked, 0.0), native=True)
     assert saved.middle < 1 and predict_placement(made, local).measured
     assert predict_placement(again, local).middle * saved.middle == pytest.approx(1, rel=0.05)
 
@@ -131,9 +129,8 @@ def test_remote_data_stretch_cycles_outside_walks_alone():
     both = predict_placement(native, "RP-RD").middle - 1
     apart = (predict_placement(native, name).middle for name in ("LP-RD", "RP"))
     assert both == pytest.approx(sum(apart) - 2)
-    assert predict_placement(native, "L:1,D:0.5").middle - 1 == pytest.approx(
-        (predict_placement(native, "LP-RD").middle - 1) / 2
-    )
+    half, whole = (predict_placement(native, name).middle - 1 for name in ("L:1,D:0.5", "LP-RD"))
+    assert half == pytest.approx(whole / 2)
     assert predict_placement(native, "LP-RDI").middle > predict_placement(native, "LP-RD").middle
 
 
@@ -296,9 +293,8 @@ def test_the_inverses_give_back_what_is_outside_and_what_is_waited_for(outside, 
 @given(cycles, cycles, st.floats(0.0, 1.0))
 def test_a_further_cycle_of_waiting_loses_between_one_and_two(outside, waited, s):
     step = 1e-4 * (outside + waited)
-    found = (run_cycles(outside, waited + step, s) - run_cycles(outside, waited - min(step, waited), s)) / (
-        step + min(step, waited)
-    )
+    ends = waited + step, waited - min(step, waited)
+    found = (run_cycles(outside, ends[0], s) - run_cycles(outside, ends[1], s)) / (step + min(step, waited))
     busy = waited / (outside + waited)
     lost = 1 + s * (2 * busy - busy**2)
     assert found == pytest.approx(lost, rel=1e-3) and 1 <= lost <= 2
@@ -322,9 +318,8 @@ def test_waiting_for_dram_is_the_law_less_the_local_run(nw, e, gpt, ept, f_g, f_
 def test_independent_unknowns_are_added_as_the_legs_of_a_right_angle(f, k):
     found = combined(lambda f, k: f + k, f, k)
     assert found.middle == f.middle + k.middle
-    assert (found.high - found.middle) ** 2 == pytest.approx(
-        (f.high - f.middle) ** 2 + (k.high - k.middle) ** 2, abs=1e-9
-    )
+    both = (f.high - f.middle) ** 2 + (k.high - k.middle) ** 2
+    assert (found.high - found.middle) ** 2 == pytest.approx(both, abs=1e-9)
     one = combined(lambda k: 1 + k, k)
     assert (one.low, one.high) == (pytest.approx(1 + k.low), pytest.approx(1 + k.high))
 

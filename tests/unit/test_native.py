@@ -287,7 +287,6 @@ def test_root_is_not_sent_through_sudo(monkeypatch, uid, behind):
     root = uid == 0 and behind is None
     assert errors.as_root() == (errors.program() if root else f"sudo {this_program()}")
     assert errors.as_root(anywhere=True) == f"{'' if root else 'sudo '}{sys.prefix}/bin/ptanalyze"
-    put_together = [
-        path.name for path in PACKAGE.parent.glob("ptanalyze*/**/*.py") if "sudo {" in path.read_text("utf-8")
-    ]
+    sources = PACKAGE.parent.glob("ptanalyze*/**/*.py")
+    put_together = [path.name for path in sources if "sudo {" in path.read_text("utf-8")]
     assert put_together == ["errors.py"]

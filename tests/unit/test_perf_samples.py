@@ -315,10 +315,8 @@ def test_many_copies_are_written_a_piece_at_a_time():
 
 
 def perf_text(*samples):
-    return "".join(
-        f"7 [000] {10 + at}.5:  {period} tlb-miss: {page << 12:x}\n"
-        for at, (period, page) in enumerate(samples)
-    )
+    lines = enumerate(samples, 10)
+    return "".join(f"7 [000] {at}.5:  {period} tlb-miss: {page << 12:x}\n" for at, (period, page) in lines)
 
 
 def pages_of(text, tmp_path):
@@ -381,9 +379,8 @@ def sampled(tables, where, event="cpu/mem-loads/P", count=300):
     chosen = np.random.default_rng(1).integers(0, len(pages), count)
     rows = [(7 + k % 2, int(pages[which])) for k, which in enumerate(chosen)]
     rows += rows[:50] * 2  # the same pages again and again: each time a sample
-    text = "".join(
-        f"{tid} [000] {10 + k}.500000: {event}: {page << 12:x}\n" for k, (tid, page) in enumerate(rows)
-    )
+    lines = (f"{tid} [000] {10 + k}.500000: {event}: {page << 12:x}\n" for k, (tid, page) in enumerate(rows))
+    text = "".join(lines)
     (where / "samples.txt").write_text(text)
     import_capture("perf-script", where / "samples.txt", where / "made", pages=tables.directory)
     return load(where / "made"), rows

@@ -162,10 +162,8 @@ def test_walk_durations_do_not_tell_nested_walks_apart(file):
 
 def test_entries_that_memory_served_are_those_of_haswell_and_broadwell(file):
     """Names as in the kernel's pmu-events/arch/x86/broadwell/virtual-memory.json."""
-    served = {
-        f"PAGE_WALKER_LOADS.DTLB_{by}": n
-        for by, n in zip(["L1", "L2", "L3", "MEMORY"], [10, 20, 30, 40], strict=True)
-    }
+    counts = {"L1": 10, "L2": 20, "L3": 30, "MEMORY": 40}
+    served = {f"PAGE_WALKER_LOADS.DTLB_{by}": n for by, n in counts.items()}
     assert read_run(file(text(COUNTS | served))).from_memory == pytest.approx(0.4)
     assert read_run(file(text(COUNTS | dict.fromkeys(served, 0)), "none")).from_memory is None
     unusable = file(text(COUNTS | dict.fromkeys(served, "<not supported>")), "unusable")

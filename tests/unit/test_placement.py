@@ -269,9 +269,8 @@ def test_threads_that_access_nothing_may_be_left_out_of_a_list():
 
 
 def test_recorded_nodes_must_exist_on_the_machine():
-    with pytest.raises(
-        UsageError, match=r"node 2: machine small has nodes 0\.\.1; use -m vmitosis-cascade-lake"
-    ):
+    why = r"node 2: machine small has nodes 0\.\.1; use -m vmitosis-cascade-lake"
+    with pytest.raises(UsageError, match=why):
         place(trace_of(2, [0, 2]), small_machine(2), "recorded", build_topology(3))
     with pytest.raises(UsageError, match=r"use -m hydra-haswell \(8 nodes\)"):
         place(trace_of(3, [0, 4, 7]), small_machine(2), "recorded", build_topology(8))

@@ -28,9 +28,8 @@ EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 def touching_all(nodes, pages=600, passes=2, events=()):
     """One VMA of the main thread's; every node touches every page, `passes` times."""
     vas = [HEAP + k * PAGE for k in range(pages)]
-    snapshot = build_snapshot(
-        [(va, 1000 + k) for k, va in enumerate(vas)], nodes=nodes, vmas=[(HEAP, HEAP + 2 * REGION, "h")]
-    )
+    pages, vmas = [(va, 1000 + k) for k, va in enumerate(vas)], [(HEAP, HEAP + 2 * REGION, "h")]
+    snapshot = build_snapshot(pages, nodes=nodes, vmas=vmas)
     chunks = [(thread, vas) for _ in range(passes) for thread in range(nodes)]
     return case(snapshot, build_trace(chunks, events, nodes), nodes)
 

@@ -27,9 +27,8 @@ PAGES = [Page(0x1000, 7), Page(0x200000, 512, 2), Page(1 << 39, 9), Page((1 << 3
 
 
 def same(one, other):
-    return all(np.array_equal(getattr(one, c), getattr(other, c)) for c in COLUMNS) and (
-        one.levels == other.levels and one.encoding == other.encoding
-    )
+    columns = all(np.array_equal(getattr(one, c), getattr(other, c)) for c in COLUMNS)
+    return columns and one.levels == other.levels and one.encoding == other.encoding
 
 
 @pytest.fixture
@@ -224,11 +223,10 @@ def test_any_bytes_parse_or_are_refused_in_one_line(data):
         parse_maps(data)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 1 << 20), st.integers(1, 50), st.integers(0, 7), st.booleans()), max_size=8
-    )
-)
+AREA = st.tuples(st.integers(1, 1 << 20), st.integers(1, 50), st.integers(0, 7), st.booleans())
+
+
+@given(st.lists(AREA, max_size=8))
 def test_formatted_vmas_parse_as_they_were(rows):
     at, lines = 0, []
     for gap, pages, prot, shared in rows:

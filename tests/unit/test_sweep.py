@@ -29,9 +29,8 @@ TRACE = build_trace([(0, VAS), (1, VAS), (2, VAS[:8])], threads=3)
 
 def swept_rows(names, grid, **how):
     wanted, points = points_of(names, grid, Setup.of(machine=small_machine(2), costs=COSTS, **how))
-    return [
-        (point, one) for point, there in points for one in replay_snapshot(SNAPSHOT, TRACE, wanted, there)
-    ]
+    each = ((point, replay_snapshot(SNAPSHOT, TRACE, wanted, there)) for point, there in points)
+    return [(point, one) for point, results in each for one in results]
 
 
 def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_the_machine():
@@ -59,9 +58,8 @@ def test_a_sweep_for_people_has_the_interval_of_each_gain():
 def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
     for point, result in swept_rows(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
         machine = small_machine(2).resized(int(point["nodes"]))
-        alone = replay_snapshot(
-            SNAPSHOT, TRACE, [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
-        )[-1]
+        asked, setup = [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
+        alone = replay_snapshot(SNAPSHOT, TRACE, asked, setup)[-1]
         assert alone.row() == result.row()
 
 

@@ -643,9 +643,8 @@ def test_only_a_remainder_has_small_pages_when_all_regions_are_huge(tmp_path):
 
 
 def test_a_machine_that_is_full_spills_to_the_next_node(tmp_path):
-    _, capture = made(
-        tmp_path, guest="native", size=24 * MIB, nodes=2, placement="bind:0", node_memory=whole_pages("16M")
-    )
+    nodes = {"nodes": 2, "placement": "bind:0", "node_memory": whole_pages("16M")}
+    _, capture = made(tmp_path, guest="native", size=24 * MIB, **nodes)
     node = capture.snapshot.guest.node
     assert set(node.tolist()) == {0}
     leaves = capture.snapshot.guest.entries[capture.snapshot.guest.level == 1]

@@ -151,11 +151,9 @@ def machine():
     """Its caches have 8,192 lines for page tables."""
     known = load_machine("vmitosis-cascade-lake")
     small = {"share": 1.0, "shares": None}
-    return msgspec.structs.replace(
-        known,
-        l2=msgspec.structs.replace(known.l2, bytes=known.l2.ways << 9, **small),
-        llc=msgspec.structs.replace(known.llc, bytes=1 << 19, ways=16, **small),
-    )
+    l2 = msgspec.structs.replace(known.l2, bytes=known.l2.ways << 9, **small)
+    llc = msgspec.structs.replace(known.llc, bytes=1 << 19, ways=16, **small)
+    return msgspec.structs.replace(known, l2=l2, llc=llc)
 
 
 def speed_ups(tmp_path, machine, accesses, pattern="uniform", sharing="shared", **options):

@@ -333,9 +333,8 @@ def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
     inverse = pow(trace_codec.HASH_FACTOR, -1, 1 << trace_codec.HASH_BITS)
     keys = np.array([k * inverse % (1 << trace_codec.HASH_BITS) for k in range(18_000)])
     regions = keys[keys < 1 << 30][:2000]
-    decoder = trace_files.TraceDecoder(
-        Path("t"), np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE), *[[]] * 2, 0, checked=True
-    )
+    data, chunks = np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE)
+    decoder = trace_files.TraceDecoder(Path("t"), data, chunks, [], [], 0, checked=True)
     decoder.grow(1 << 10)
     runs = {}
     for salt in (0, decoder.table[-1]):
@@ -370,10 +369,8 @@ def directory(tmp_path, monkeypatch):
 
 
 def contents(trace):
-    parts = [
-        np.concatenate(columns)
-        for columns in zip(*((b.page, b.write, b.count) for b in trace.batches(5000)), strict=True)
-    ]
+    batches = ((batch.page, batch.write, batch.count) for batch in trace.batches(5000))
+    parts = [np.concatenate(columns) for columns in zip(*batches, strict=True)]
     return [trace.chunks, trace.events, trace.threads, trace.regions, *parts], trace.facts
 
 

@@ -30,9 +30,8 @@ def workshop():
 
 
 def row(ours, kind, value=10.0, bound="", name="one", **more):
-    figure = Row(
-        name=name, where="Figure 1", quantity="q", unit="x", value=value, bound=bound, kind=kind, note=""
-    )
+    about = {"where": "Figure 1", "quantity": "q", "unit": "x", "note": ""}
+    figure = Row(name=name, value=value, bound=bound, kind=kind, **about)
     paper = Paper(paper="P", title="T", citation="C", figure=(figure,))
     return paper.row(name, ours, **more)
 
@@ -46,9 +45,8 @@ def test_fitted_rows_change_no_statistic():
     alone = tallied(*evidence)
     together = tallied(*evidence, row(10, FITTED, 9), row(10, FITTED, 9, "at least"))
     counted = {"rows", *files.KINDS}
-    assert {k: v for k, v in alone.items() if k not in counted} == {
-        k: v for k, v in together.items() if k not in counted
-    }
+    one, other = ({k: v for k, v in row.items() if k not in counted} for row in (alone, together))
+    assert one == other
 
 
 def test_a_ratio_below_one_is_as_far_off_as_its_inverse():
@@ -390,9 +388,8 @@ def test_a_single_low_sample_is_no_dip():
 
 def test_published_ends_are_those_of_the_text_and_of_the_rows_that_were_taken_from_the_artifact():
     for variant, name in (("RRI", "artifact-RRI"), ("RRIG", "artifact-RRIG")):
-        assert vmitosis_moved.moved(vmitosis_moved.published_curve(variant)).end == pytest.approx(
-            vmitosis_moved.PAPER[name].value, abs=0.1
-        )
+        end = vmitosis_moved.moved(vmitosis_moved.published_curve(variant)).end
+        assert end == pytest.approx(vmitosis_moved.PAPER[name].value, abs=0.1)
     assert vmitosis_moved.moved(vmitosis_moved.published_curve("RRI")).end == pytest.approx(50, abs=3)
 
 

@@ -187,9 +187,8 @@ def test_weights_hold_in_both_dimensions_independently(tmp_path):
     )
     capture = open_capture(tmp_path / "c")
     for trace in (None, capture.trace):
-        results = replay_snapshot(
-            capture.snapshot, trace, [("interleave", {"weights": "5,1,1,1"})], Setup.of(baseline="interleave")
-        )
+        asked, setup = [("interleave", {"weights": "5,1,1,1"})], Setup.of(baseline="interleave")
+        results = replay_snapshot(capture.snapshot, trace, asked, setup)
         shares = results[0].classes[0] / results[0].classes[0].sum()  # seen from node 0
         assert shares[LL] == pytest.approx((5 / 8) ** 2, abs=0.03)
         assert shares[[LL, LR]].sum() == pytest.approx(5 / 8, abs=0.02)

@@ -69,9 +69,8 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
     placement = strategies.place(trace, 2, 2)
     naive = Walker(snapshot, ids, machine, placement.cpu_node.tolist())
     flushes = set(invalidations(trace.events)["chunk"].tolist())
-    walks = iter(
-        [[column[k] for column in reads[:9]] for _, reads in batches for k in range(len(reads.page))]
-    )
+    every = ((reads, k) for _, reads in batches for k in range(len(reads.page)))
+    walks = iter([[column[k] for column in reads[:9]] for reads, k in every])
     stream = every_touch_walks(trace)
     for chunk in range(len(trace.chunks)):
         if chunk in flushes:
@@ -143,9 +142,8 @@ def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, 
     l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
     hits = np.array([[5, 0, 0], [0, 100 * (data - 1), 100]])
     ways = ways_of_tables(l2, hits, tables)
-    assert hit_rate(ways, directories, leaves) == pytest.approx(
-        hit_rate(l2.ways, directories, leaves + data), abs=0.06
-    )
+    with_data = hit_rate(l2.ways, directories, leaves + data)
+    assert hit_rate(ways, directories, leaves) == pytest.approx(with_data, abs=0.06)
 
 
 @pytest.mark.parametrize("sets", [4096, 9152])

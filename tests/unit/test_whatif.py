@@ -40,9 +40,8 @@ PAGES = [HEAP + k * PAGE for k in range(40)]
 
 
 def process(nodes=2):
-    snapshot = build_snapshot(
-        [(va, k) for k, va in enumerate(PAGES)], nodes=nodes, vmas=[(HEAP, HEAP + (1 << 21), "h")]
-    )
+    pages, vmas = [(va, k) for k, va in enumerate(PAGES)], [(HEAP, HEAP + (1 << 21), "h")]
+    snapshot = build_snapshot(pages, nodes=nodes, vmas=vmas)
     unmap = [(3, 1, Event.MUNMAP, (HEAP, 4 * PAGE), 0)]
     return snapshot, build_trace([(0, PAGES), (1, PAGES), (0, PAGES)], unmap)
 

@@ -147,18 +147,16 @@ def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_
 )
 def test_reads_from_dram_are_those_of_a_simulator_by_addresses(pattern, mib, nodes, llc_kib, off, tmp_path):
     """Where table pages lie in a row in memory; their frames hash to other sets than their ids."""
-    asked = Parameters(
-        size=mib << 20, nodes=nodes, pattern=pattern, init_trace=False, accesses=ACCESSES, seed=3
-    )
+    run = {"init_trace": False, "accesses": ACCESSES, "seed": 3}
+    asked = Parameters(size=mib << 20, nodes=nodes, pattern=pattern, **run)
     synthesize(asked, tmp_path / "capture")
     capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
     few = replace(machine.tlb, joins=1, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=8 << 10, share=1.0)
     machine = sharing(replace(machine, tlb=few, llc=llc, l2=l2), "0.25")
     scenario = captured_scenario(capture.snapshot, capture.trace, ScenarioOptions(machine=machine))
-    dram = sum(
-        int(np.bitwise_count(reads.missed[:, 0] & reads.missed[:, 1]).sum()) for _, reads in scenario.reads()
-    )
+    missed = (reads.missed[:, 0] & reads.missed[:, 1] for _, reads in scenario.reads())
+    dram = sum(int(np.bitwise_count(both).sum()) for both in missed)
 
     pages = [page for page, *_ in touches_of(capture.trace)]
     cpu = np.repeat(scenario.placement.chunk_cpu, capture.trace.chunks["touches"])
@@ -166,9 +164,8 @@ def test_reads_from_dram_are_those_of_a_simulator_by_addresses(pattern, mib, nod
     touches = zip(cpu.tolist(), pages, strict=True)
     other = walker.replay(capture.snapshot.guest, machine, cpu_node, touches)
     assert len(scenario.stream) == sum(cpu.walks for cpu in other)
-    assert dram / len(scenario.stream) == pytest.approx(
-        sum(cpu.dram for cpu in other) / len(scenario.stream), abs=off
-    )
+    others = sum(cpu.dram for cpu in other)
+    assert dram / len(scenario.stream) == pytest.approx(others / len(scenario.stream), abs=off)
 
 
 def passed(scenario, names):
