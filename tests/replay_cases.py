@@ -104,7 +104,8 @@ def memory_events(draw, chunks, threads, moving):
         where, length, advice = draw(WHERE), draw(LENGTH), draw(ADVICE)
         result = 0
         if kind == Event.MMAP:
-            arguments, result = (0, length, 3, draw(st.sampled_from([0x22, 0x32]))), where
+            prot, flags = draw(st.sampled_from([3, 3, 0])), draw(st.sampled_from([0x22, 0x32]))
+            arguments, result = (0, length, prot, flags), where
         elif kind == Event.MREMAP:
             old, new, target = min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE)
             overlap = target < where + old and where < target + new
@@ -191,7 +192,7 @@ def cases(draw, native=True, moving=False):
 def as_a_kernel_does(case):
     """The Case without calls that no kernel carries out: what moves, grows or is advised is mapped, and what
     moves or grows goes, as an mmap without MAP_FIXED does, where nothing is. Not drawn: a touch outside all
-    VMAs of what lies in one before or after, which ends a program."""
+    VMAs or in a reserved one of what lies in another before or after, which ends a program."""
     events = case.trace.events.copy()
     calls = ~np.isin(events["kind"], (Event.ROI_START, Event.ROI_END))
     memory = Memory(
@@ -203,7 +204,9 @@ def as_a_kernel_does(case):
     numbers = np.flatnonzero(calls & (events["result"] >= 0)).tolist()
     for number in [*numbers, None]:
         now = len(touched) if number is None else case.stream.offset[events["chunk"][number]]
-        there = {byte for byte in touched if memory.overlaps(byte, byte + 1)}
+        there = {
+            byte for byte in touched if any(lo <= byte < hi and prot for lo, hi, _, prot in memory.pieces)
+        }
         mapped, outside, before = mapped | there, outside | {*touched[before:now]} - there, now
         if number is None:
             break

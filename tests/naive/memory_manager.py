@@ -2,7 +2,7 @@
 
 from ptanalyze.core.trace import Event
 
-TOP, MIB2 = 1 << 63, 1 << 21
+TOP, MIB2, EMPTY = 1 << 63, 1 << 21, "empty"
 CLEARING = {4, 9, 21, 24, 100, 101, 102}
 UPDATING = {8, 20, 25}
 ANONYMOUS_PRIVATE, GROWS_DOWN = 0x22, 0x100
@@ -20,20 +20,36 @@ class Deaf:
         return lambda *_, **__: None
 
 
-def made(events):
-    """What mmap, mremap and brk mapped: (start, end)."""
+def made(events, first=0):
+    """(start, end) of what events from `first` on mapped, or opened of what was reserved."""
     brk = None
-    for event in events:
+    for number, event in enumerate(events):
         a, b, c = (int(event[name]) for name in "abc")
         result, kind = int(event["result"]), event["kind"]
-        if kind == Event.MMAP and result > 0:
+        if kind == Event.BRK and result > 0:
+            if brk is not None and number >= first:
+                yield brk, up(result)
+            brk = up(result)
+        elif number < first:
+            continue
+        elif kind == Event.MMAP and result > 0:
             yield result, result + up(b)
         elif kind == Event.MREMAP and result > 0:
             yield result + (up(b) if result == a else 0), result + up(c)
-        elif kind == Event.BRK and result > 0:
-            if brk is not None:
-                yield brk, up(result)
-            brk = up(result)
+    yield from (opened for number, *opened in openings(events) if number >= first)
+
+
+def openings(events):
+    """(number of the event, start, end): what mmap(PROT_NONE) reserved becomes usable."""
+    reserved = []
+    for number, event in enumerate(events):
+        a, b, c, result = (int(event[name]) for name in ("a", "b", "c", "result"))
+        maps, protects = event["kind"] == Event.MMAP and result > 0, event["kind"] == Event.MPROTECT
+        start, end = (result, result + up(b)) if maps else (a, a + up(b))
+        if (maps or (protects and result >= 0)) and max(a, b) < TOP:
+            yield from ((number, *both) for both in common(reserved, start, end) if c)
+            reserved = outside(reserved, start, end) if c or maps else reserved
+            reserved += [(start, end)] if maps and not c else []
 
 
 def merged(pieces):
@@ -103,7 +119,7 @@ class Memory:
             self.set_vma(start, end, vma)
         for va in sorted(va for va, level in self.region_level.items() if level > 1):
             self.take_joined(va, (self.region_level[va], va >> 9 * (self.region_level[va] - 2)))
-        later = {e for start, end in made(trace.events[self.began :]) for e, _ in self.entries(start, end)}
+        later = {e for start, end in made(trace.events, self.began) for e, _ in self.entries(start, end)}
         there = present(snapshot.guest)
         known = {e for e in there if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1}
         return {e for e in known - later if self.vma.get(e) is not None}
@@ -217,11 +233,8 @@ class Memory:
                 self.add(lo, hi, (lineage, c))
         elif kind == Event.MADVISE and c in CLEARING | UPDATING:
             self.take(a, a + up(b), node, "clear" if c in CLEARING else "update")
-            freed = [*self.emptied(a, a + up(b))] if self.frees_emptied and c in (4, 24) else []
-            for table in freed:
-                self.policy.free(table, node)
-                self.exists.discard(table)
-            self.shoot(a, a + up(b), node, live, freed=freed)
+            freed = self.emptied(a, a + up(b)) if self.frees_emptied and c in (4, 24) else []
+            self.shoot(a, a + up(b), node, live, freed=self.free_all(freed, node))
         elif kind == Event.MREMAP:
             self.remap(a, up(b), up(c), d, result, node, live)
         elif kind == Event.BRK:
@@ -232,12 +245,19 @@ class Memory:
                 self.changed += [entry] if self.data.move(entry, c, node) else []
             self.shoot(a, a + up(b), node, live)
 
+    def free_all(self, tables, node):
+        freed = [table for table in tables if table in self.exists]
+        for table in freed:
+            self.policy.free(table, node)
+            self.exists.discard(table)
+        return freed
+
     def emptied(self, start, end):
         """Leaf tables that there are of whole 2 MiB of one VMA in a range."""
         for lo, hi, _ in merged(self.pieces):
             for va in sorted(self.region_level):
                 inside = max(lo, start) <= va << 21 and (va + 1) << 21 <= min(hi, end)
-                if inside and self.region_level[va] == 1 and (1, va) in self.exists:
+                if inside and self.region_level[va] == 1:
                     yield 1, va
 
     def remap(self, source, old, new, flags, target, node, live):
@@ -337,6 +357,11 @@ class Memory:
         for start, end, there in undoing(events[: self.ended], self.began):
             if there is None:
                 self.unmap(start, end, self.main, [])
+            elif there == EMPTY:
+                self.take(start, end, self.main, "clear")
+                self.free_all(self.emptied(start, end), self.main)
+                for lo, hi, lineage, _ in self.cut(start, end):
+                    self.add(lo, hi, (lineage, 0))
             else:
                 self.remap(start, end - start, end - start, 2, there, self.main, [])
         before = events[: self.began]
@@ -357,11 +382,7 @@ class Memory:
         for entry in sorted(self.valid):
             if (entry[0], entry[1] >> 9) in freed:
                 self.take_one(entry, True, node, "clear")
-        there = [table for table in freed if table in self.exists]
-        for table in there:
-            self.policy.free(table, node)
-            self.exists.discard(table)
-        self.shoot(start, end, node, live, unmapping=True, freed=there)
+        self.shoot(start, end, node, live, unmapping=True, freed=self.free_all(freed, node))
         self.set_vma(start, end, None)
 
     def add(self, start, end, vma):
@@ -399,39 +420,41 @@ def has_pages(entry, pieces, but=(0,)):
     return any(max(lo, at) < min(hi, end) and prot not in but for lo, hi, _, prot in pieces)
 
 
+def outside(ranges, start, end):
+    pieces = [(lo, min(hi, start)) for lo, hi in ranges] + [(max(lo, end), hi) for lo, hi in ranges]
+    return [(lo, hi) for lo, hi in pieces if lo < hi]
+
+
 def common(ranges, start, end):
     """[(start, end)] of what ranges (start, end, ...) have of start..end."""
     return [(max(lo, start), min(hi, end)) for lo, hi, *_ in ranges if max(lo, start) < min(hi, end)]
 
 
 def undoing(events, began):
-    """[(start, end, None: unmap it, or where to move it back)] from the last to the first.
+    """[(start, end, None: unmap it, EMPTY, or where to move it back)] from the last to the first.
 
     What mmap without MAP_FIXED and what grows maps was free; unless the region unmapped it before, which then
     finds it again. What mremap moved leaves free addresses, and takes with it that they were unmapped.
     """
     done, gone, free, brk = [], [], [], None  # ranges that the region unmapped; that are free when it begins
-
-    def without(ranges, start, end):
-        pieces = [(lo, min(hi, start)) for lo, hi in ranges] + [(max(lo, end), hi) for lo, hi in ranges]
-        return [(lo, hi) for lo, hi in pieces if lo < hi]
+    opened = [*openings(events)]
 
     def maps(start, end):
         nonlocal gone, free
         if start < end:
             new = [(start, end)]
             for again in common(gone, start, end):
-                new = without(new, *again)
+                new = outside(new, *again)
             done.extend((lo, hi, None) for lo, hi in new)
-            gone, free = without(gone, start, end), free + new
+            gone, free = outside(gone, start, end), free + new
 
     def unmaps(start, end):
         nonlocal gone
         if start < end:
             new = [(start, end)]
             for one in common(free, start, end):
-                new = without(new, *one)
-            gone = without(gone, start, end) + new
+                new = outside(new, *one)
+            gone = outside(gone, start, end) + new
 
     for number, event in enumerate(events):
         a, b, c, d = (int(event[name]) for name in "abcd")
@@ -445,7 +468,12 @@ def undoing(events, began):
                 unmaps(brk, before)
         elif number < began:
             continue
-        elif kind == Event.MMAP and result > 0 and not (d & 0x10 and not d & 0x100000):
+        for _, start, end in [one for one in opened if one[0] == number]:
+            new = [(start, end)]
+            for other in [*common(gone, start, end), *common(free, start, end)]:
+                new = outside(new, *other)
+            done.extend((*one, EMPTY) for one in new)
+        if kind == Event.MMAP and result > 0 and not (d & 0x10 and not d & 0x100000):
             maps(result, result + up(b))
         elif kind == Event.MUNMAP:
             unmaps(a, a + up(b))
@@ -454,7 +482,7 @@ def undoing(events, began):
             kept = min(old, new)
             if result != a and kept:
                 then_gone, then_free = (common(ranges, a, a + kept) for ranges in (gone, free))
-                gone, free = (without(without(r, a, a + kept), result, result + kept) for r in (gone, free))
+                gone, free = (outside(outside(r, a, a + kept), result, result + kept) for r in (gone, free))
                 gone += [(lo - a + result, hi - a + result) for lo, hi in then_gone]
                 free += [(lo - a + result, hi - a + result) for lo, hi in then_free] + [(a, a + kept)]
                 done.append((result, result + kept, a))

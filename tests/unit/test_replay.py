@@ -80,18 +80,29 @@ def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nod
 
 @pytest.mark.parametrize("name", ["linux", "mitosis", "hydra"])
 @pytest.mark.parametrize(
-    "kind, flags, cleared", [(Event.MMAP, 0x22, 0), (Event.MMAP, 0x32, 4), (Event.BRK, 0, 0)]
-)
-def test_what_a_further_run_maps_at_free_addresses_lands_on_nothing_of_the_first(name, kind, flags, cleared):
-    """Nothing unmaps it; the second node's thread would be interrupted. MAP_FIXED lands on what there is."""
+    "kind, flags, cleared, reserved",
+    [(Event.MMAP, 0x22, 0, 0), (Event.MMAP, 0x32, 4, 0), (Event.BRK, 0, 0, 0),
+     (Event.MMAP, 0x32, 0, 4), (Event.MPROTECT, 0, 0, 512)],
+)  # fmt: skip
+@pytest.mark.parametrize("part", [1, 4])
+def test_what_a_further_run_maps_at_free_addresses_lands_on_nothing_of_the_first(
+    name, kind, flags, cleared, reserved, part
+):
+    """Nothing unmaps it; the second node's thread would be interrupted. MAP_FIXED lands on what there is, and
+    on nothing where that was reserved before the region began, `part` pages at a time."""
     area = HEAP + REGION
     pages = [area + k * PAGE for k in range(4)]
     calls = {
-        Event.MMAP: [(2, 0, kind, (0, 4 * PAGE, 3, flags), area)],
-        Event.BRK: [(2, 0, kind, (end,), end) for end in (area, area + 4 * PAGE)],
+        Event.MMAP: [(0, part * PAGE, 3, flags)] * (4 // part),
+        Event.BRK: [(area,), (area + 4 * PAGE,)],
+        Event.MPROTECT: [(page, part * PAGE, 3) for page in pages[::part]],
     }
-    trace = build_trace([(0, [HEAP]), (1, [HEAP]), (0, pages)], [BEGINS, *calls[kind]], 2)
-    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
+    results = {Event.MMAP: pages[::part], Event.BRK: [area, area + 4 * PAGE], Event.MPROTECT: [0] * 4}
+    before = [(0, 0, Event.MMAP, (0, reserved * PAGE, 0, 0x4022), area)] if reserved else []
+    made = [(2, 0, kind, *of) for of in zip(calls[kind], results[kind], strict=False)]
+    trace = build_trace([(0, [HEAP]), (1, [HEAP]), (0, pages)], [*before, BEGINS, *made], 2)
+    mapped = [(page, 1 + k) for k, page in enumerate([HEAP, *pages])]
+    snapshot = build_snapshot(mapped, vmas=[(HEAP, area + REGION, "h")])
     run, *_ = twice(scenario_of(case(snapshot, trace, 2)), name)
     first, further = events(run.first), events(run.counters)
     assert further["faults", 0, 0] == first["faults", 0, 0] == 4
@@ -158,15 +169,16 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
 @given(data=st.data(), native=st.booleans())
 def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native):
     """At most one munmap, of nothing mapped before the first touch; if before it, of nothing mapped at all;
-    or one brk that shrinks the heap: the twin finds the VMAs that are left in the end, the further run takes
-    the steps of the first, in which the VMAs were there that it unmapped."""
+    or one brk that shrinks the heap, of small pages: the twin finds the VMAs that are left in the end, the
+        further run takes the steps of the first, in which the VMAs were there that it unmapped."""
     drawn = data.draw(cases(native))
     calls, chunks = drawn.trace.events, drawn.trace.chunks
     untouched = np.append(chunks["first"], chunks["touches"].sum())[calls["chunk"]] == 0
     kept = np.isin(drawn.trace.events["kind"], CALLS_OF_ALL)
     unmaps, breaks = (np.flatnonzero(calls["kind"] == kind) for kind in (Event.MUNMAP, Event.BRK))
     shrinks = breaks[1:][np.diff(calls["result"][breaks]) < 0]
-    kept[np.union1d(unmaps, shrinks)[1:]] = False
+    huge = (drawn.space.regions.level > 1).any()
+    kept[np.union1d(unmaps, shrinks)[not huge :]] = False
     for gone in unmaps[kept[unmaps]]:
         start, end = int(calls["a"][gone]), int(calls["a"][gone]) + int(calls["b"][gone])
         mapped = calls[(calls["kind"] == Event.MMAP) & (untouched | untouched[gone])]

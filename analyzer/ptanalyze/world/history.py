@@ -366,7 +366,7 @@ def history(
     valid = np.zeros((len(leaf), 8), np.uint64)
     if region.begin is not None:
         valid = _premapped(space, rows, vmas)
-        _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots, regions, rows)
+        _forget_what_was_mapped_later(valid, made(trace.events, region.begin), slots, regions, rows)
     after = pieces_of(done)
     last = after.start, after.end, after.owner.astype(np.int16)
     exists = _existing(space, rows, valid)
@@ -445,12 +445,13 @@ def _own_again(past: History, done: Sequence[MmSteps], more: MmSteps) -> MmSteps
 
 
 def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
-    """History of such events, which come when all others have; they interrupt no CPU."""
+    """History of such events, which come when all others have; they interrupt no CPU, and free the tables
+    that they empty, whatever the kernel: a further run would be elsewhere."""
     vmas = np.zeros(len(past.last[0]), VMA_DTYPE)
     vmas["start"], vmas["end"], owner = past.last
     nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]
     on = Placement(nobody, home, np.zeros(len(events), np.int32), "")
-    begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], UNNAMED)
+    begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], Linux(6, 14))
     begun.lineages[1 : 1 + len(vmas), kernels.OWNER] = owner
     done = all_steps(begun)
     steps, flushes = done.steps, np.count_nonzero(done.steps.kind == FLUSH)
@@ -566,9 +567,9 @@ def _existing(space: AddressSpace, rows: Rows, valid: np.ndarray) -> np.ndarray:
 
 
 def _forget_what_was_mapped_later(
-    valid: np.ndarray, events: np.ndarray, slots: Slots, regions: Regions, rows: Rows
+    valid: np.ndarray, later: tuple[np.ndarray, np.ndarray], slots: Slots, regions: Regions, rows: Rows
 ) -> None:
-    spans = slots.spans(*made(events))
+    spans = slots.spans(*later)
     entry = regions.slot[spans.region].astype(np.int64)
     lo, hi = np.where(entry < 0, spans.lo, entry), np.where(entry < 0, spans.hi, entry + 1)
     for word in range(8):

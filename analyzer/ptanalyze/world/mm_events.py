@@ -99,9 +99,10 @@ KINDS = (
 #
 # A further run of a program maps at other free addresses than the first, whose memory stays where it is. Here
 # it maps at the same ones and finds nothing there. Memory that mremap moved is back where it came from. What
-# the region unmapped and mapped again at the same address is found as it was left.
+# the region unmapped and mapped again at the same address is found as it was left. Where it opened what was
+# reserved before it, a further run opens more of that: no page is there, nor a leaf table of its own.
 
-MAP, UNMAP = ~np.uint64(0), ~np.uint64(1)
+MAP, UNMAP, EMPTY = ~np.uint64(0), ~np.uint64(1), ~np.uint64(2)
 MEANT, GONE, ADDED = range(3)  # of bytes: as when the region began, or in their place; unmapped; mapped since
 MAPS_FREE, TAKES_AWAY, MOVES_AWAY = (ADDED, MEANT, ADDED), (GONE, GONE, ADDED), (ADDED,) * 3  # by state
 
@@ -146,22 +147,24 @@ class _Bytes:
 
 def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
     """EVENT_DTYPE: calls that lead from the end of a region to what its chunks from `chunk` on find when they
-    run once more; munmaps, and mremaps with MREMAP_FIXED, none of which a program makes.
+    run once more; munmaps, MADV_DONTNEEDs and mremaps with MREMAP_FIXED, none of which a program makes.
 
     events  Trace.events
     """
-    effect = _effects_in_region(events, NEW, UNMAPPED, MOVED)
+    effect = _effects_in_region(events, NEW, UNMAPPED, MOVED, OPENED)
     effect = effect[effect["chunk"] >= chunk]
     what = effect["what"]
-    there = np.where(what == MOVED, effect["there"], np.where(what == NEW, MAP, UNMAP))
+    there = np.select([what == MOVED, what == NEW, what == OPENED], [effect["there"], MAP, EMPTY], UNMAP)
     rows = np.stack([effect["start"], effect["end"], there], axis=1)
     meet = _that_meet(rows)
-    alone = rows[~meet & (rows[:, 2] == MAP)]
+    alone = rows[~meet & (rows[:, 2] != UNMAP)]
     state, met = _Bytes(), list[tuple[int, int, int]]()
     for start, end, there in rows[meet].tolist():
         if there == MAP:
             before = state.become(start, end, MAPS_FREE)
-            met += [(lo, hi, int(MAP)) for lo, hi, was in before if was != GONE]
+            met += [(lo, hi, there) for lo, hi, was in before if was != GONE]
+        elif there == EMPTY:
+            met += [(lo, hi, there) for lo, hi, was in state.within(start, end) if was == MEANT]
         elif there == UNMAP:
             state.become(start, end, TAKES_AWAY)
         else:
@@ -172,7 +175,7 @@ def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
 
 def _that_meet(rows: np.ndarray) -> np.ndarray:
     """bool[n]: rows with bytes that another one has too, and those that move."""
-    moves = np.flatnonzero(rows[:, 2] < UNMAP)
+    moves = np.flatnonzero(rows[:, 2] < EMPTY)
     there = rows[moves, 2]
     start = np.append(rows[:, 0], there)
     end = np.append(rows[:, 1], there + (rows[moves, 1] - rows[moves, 0]))
@@ -189,14 +192,17 @@ def _that_meet(rows: np.ndarray) -> np.ndarray:
 def _undone(rows: np.ndarray) -> np.ndarray:
     """EVENT_DTYPE of undoing, which takes back rows from the last to the first.
 
-    rows  uint64[n, 3]: first byte, one past the last, and MAP, UNMAP or where it moves to
+    rows  uint64[n, 3]: first byte, one past the last, and MAP, EMPTY or where it moves to
     """
     rows = rows[::-1]
-    moves, parts = np.flatnonzero(rows[:, 2] != MAP), list[np.ndarray]()
+    moves, parts = np.flatnonzero(rows[:, 2] < EMPTY), list[np.ndarray]()
     for first, past in pairwise([-1, *moves.tolist(), len(rows)]):
-        starts, ends = merged(*rows[first + 1 : past, :2].T)
-        parts.append(np.zeros(len(starts), EVENT_DTYPE))
-        parts[-1]["kind"], parts[-1]["a"], parts[-1]["b"] = Event.MUNMAP, starts, ends - starts
+        between = rows[first + 1 : past]
+        for what, kind in (MAP, Event.MUNMAP), (EMPTY, Event.MADVISE):
+            starts, ends = merged(*between[between[:, 2] == what, :2].T)
+            parts.append(np.zeros(len(starts), EVENT_DTYPE))
+            parts[-1]["kind"], parts[-1]["a"], parts[-1]["b"] = kind, starts, ends - starts
+            parts[-1]["c"] = ADVICE_THAT_EMPTIES[0]
         if past < len(rows):
             (to, to_end, back), move = rows[past], np.zeros(1, EVENT_DTYPE)
             move["kind"], move["d"], move["a"], move["result"] = Event.MREMAP, MREMAP_FIXED, back, to
@@ -262,8 +268,10 @@ EFFECT_DTYPE = np.dtype(
     ]
 )
 # UNMAPPED; what makes ROOM for others (MAP_FIXED, MREMAP_FIXED); the FREE target of a move; MOVED; mapped
-# where nothing was (NEW) or in another's place (OVER); CHANGED by mprotect, madvise or move_pages
-UNMAPPED, ROOM, FREE, MOVED, NEW, OVER, CHANGED = range(7)
+# where nothing was (NEW) or in another's place (OVER); CHANGED by mprotect, madvise or move_pages; OPENED, in
+# place of the two: what mmap(PROT_NONE) reserved has no pages until mprotect (arenas of malloc) or MAP_FIXED
+# (a JVM's heap) opens it
+UNMAPPED, ROOM, FREE, MOVED, NEW, OVER, CHANGED, OPENED = range(8)
 MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED = (np.uint64(flag) for flag in (0x10, 0x100000, 2))
 
 
@@ -301,13 +309,26 @@ def effects(events: np.ndarray) -> np.ndarray:
         rows[-1]["start"], rows[-1]["end"], rows[-1]["there"] = first[at], end[at], there[at]
         rows[-1]["chunk"] = events["chunk"][done[at]]
     every = np.concatenate(rows)
-    return every[np.argsort(every["event"], kind="stable")]
+    every = every[np.argsort(every["event"], kind="stable")]
+    if not (mmap & (events["c"][done] == 0)).any():
+        return every
+    of, reserved, pieces = events[every["event"]], _Bytes(), list[tuple[int, ...]]()
+    for row, kind, c in zip(every.tolist(), of["kind"].tolist(), of["c"].tolist(), strict=True):
+        at, chunk, what, start, end, there = row
+        opens, new = kind in (Event.MMAP, Event.MPROTECT) and c > 0, kind == Event.MMAP and not c
+        becomes = (new, not opens and (new or kind == Event.MPROTECT))
+        known = what in (NEW, OVER) or kind == Event.MPROTECT
+        for lo, hi, was in reserved.become(start, end, becomes) if known else ((start, end, False),):
+            pieces.append((at, chunk, OPENED if was and opens and what != NEW else what, lo, hi, there))
+    return np.array(pieces, EFFECT_DTYPE)
 
 
-def made(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends), uint64, apart from each other: all that mmap, mremap and brk events mapped."""
+def made(events: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends), uint64, apart from each other: all that events from `first` on mapped or opened."""
     rows = effects(events)
-    new, moved = rows[np.isin(rows["what"], (NEW, OVER))], rows[rows["what"] == MOVED]
+    new, moved = (
+        rows[(rows["event"] >= first) & np.isin(rows["what"], of)] for of in ((NEW, OVER, OPENED), (MOVED,))
+    )
     starts = np.append(new["start"], moved["there"])
     return merged(starts, np.append(new["end"], moved["there"] + (moved["end"] - moved["start"])))
 
@@ -523,22 +544,16 @@ Tear: TypeAlias = tuple[int, int, int]  # event, index of the block, what
 
 
 def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
-    """Yield (index of the event, what it does, first byte, one past the last, protection or -1).
-
-    What mmap(PROT_NONE) reserved has no pages: arenas of malloc open it by mprotect, a JVM by MAP_FIXED.
-    """
-    rows, untouchable = effects(events), _Bytes()
+    """Yield (index of the event, what it does, first byte, one past the last, protection or -1)."""
+    rows = effects(events)
     of = events[rows["event"]]
     calls = zip(of["kind"].tolist(), of["c"].tolist(), emptying(of).tolist(), strict=True)
     for (at, _, what, start, end, there), (kind, c, empties) in zip(rows.tolist(), calls, strict=True):
         if what in (UNMAPPED, ROOM):
-            for lo, hi, reserved in untouchable.within(start, end):
-                if not reserved:
-                    yield at, UNMAPS, lo, hi, -1
-        elif what in (NEW, OVER):
-            for lo, hi, reserved in untouchable.become(start, end, (kind == Event.MMAP and not c,) * 2):
-                over = what == OVER and not reserved
-                yield at, REPLACES if over else MAPS, lo, hi, c if kind == Event.MMAP else -1
+            yield at, UNMAPS, start, end, -1
+        elif what in (NEW, OVER, OPENED):
+            prot = c if kind in (Event.MMAP, Event.MPROTECT) else -1
+            yield at, REPLACES if what == OVER else MAPS, start, end, prot
         elif what == MOVED:
             torn = (there - start) % REGION > 0
             yield at, MOVES_OFF if torn else UNMAPS, start, end, -1
@@ -546,8 +561,7 @@ def _changes(events: np.ndarray, linux: Linux) -> Iterator[Change]:
             if torn:
                 yield at, ARRIVES, there, there + end - start, -1
         elif kind == Event.MPROTECT:
-            for lo, hi, reserved in untouchable.become(start, end, (False, not c)):
-                yield at, MAPS if reserved and c else PROTECTS, lo, hi, c
+            yield at, PROTECTS, start, end, c
         elif kind == Event.MADVISE and c in ADVICE_THAT_CLEARS:
             yield at, FREES if empties and linux.frees_emptied_tables else EMPTIES, start, end, -1
         elif kind == Event.MADVISE and c != MADV_COLLAPSE:
@@ -673,8 +687,7 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
     met = list(changes(trace.events[: region.end], blocks.tolist(), linux))
     begun = [change for change in met if change[0] >= region.first]
     state = np.full(len(blocks), NOTHING if region.begin is None else HUGE)
-    torn = (k for at, k, what in _torn(met) if at < region.first and what != ARRIVES)
-    state[list(torn)] = SMALL
+    state[[k for at, k, what in _torn(met) if at < region.first and what != ARRIVES]] = SMALL
     state[[k for _, k, what, _, _ in begun if what in (MAPS, REPLACES)]] = NOTHING
     locate, stride = _locator(trace, own), len(trace.chunks) + 1
     touched = [np.unique(locate(touches)[1]) for touches in trace.batches(TOUCHES_AT_ONCE)]
@@ -773,7 +786,8 @@ def advice(events: np.ndarray) -> Advice:
     if not (advised & np.isin(told, ADVICE)).any():
         return Advice(*(np.zeros((0, 2), np.uint64) for _ in Advice._fields))
     calls, rows = np.flatnonzero(advised & np.isin(told, (*ADVICE, *GIVES_BACK))), effects(events)
-    start, rows = events["a"][calls], rows[np.isin(rows["what"], (NEW, OVER, MOVED))]
+    maps = np.isin(rows["what"], (NEW, OVER, MOVED)) | (kind[rows["event"]] == Event.MMAP)
+    start, rows = events["a"][calls], rows[maps]
     columns = calls, told[calls], start, beyond(start, events["b"][calls])
     steps = [
         (at, ADVISED, first, past, c)
