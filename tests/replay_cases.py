@@ -21,7 +21,7 @@ from ptanalyze.kernels import CALLS, EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.mm_events import linux, regions_with_passed
+from ptanalyze.world.mm_events import invalidations, linux, regions_with_passed
 from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.traced_program import Effort
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
@@ -32,7 +32,12 @@ SLOTS = (0, 1, 2, 3, 7, 8, 9, 255, 510, 511)
 WHERE = st.builds(lambda region, slot: region + slot * PAGE, st.sampled_from(REGIONS), st.sampled_from(SLOTS))
 LENGTH = st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE, 300 * PAGE, REGION, 2 * REGION, 1 << 30])
 ADVICE = st.sampled_from([4, 8, 14, 20])
-KERNELS = ("6.13.12", "6.14.0-rc1", "7.0.1")  # the first frees no leaf table that MADV_DONTNEED empties
+KERNELS = (
+    "5.18.1",
+    "6.13.12",
+    "6.14.0-rc1",
+    "7.0.1",
+)  # from the third on MADV_DONTNEED frees tables
 
 
 class Case(NamedTuple):
@@ -45,12 +50,13 @@ class Case(NamedTuple):
 
 
 def every_touch_walks(trace, cpus=1):
-    """The WalkStream of a Trace if every touch misses the TLB; hits: none."""
+    """The WalkStream of a Trace if every touch misses the TLB, and calls flush whatever they are for."""
     touches = list(trace.batches(1))
     page = np.concatenate([t.page for t in touches]) if touches else np.zeros(0, np.uint32)
     write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
-    return WalkStream(page, write, offset, np.zeros((cpus, 3), np.int64))
+    flushes = np.unique(invalidations(trace.events)["chunk"])
+    return WalkStream(page, write, offset, np.zeros((cpus, 3), np.int64), flushes)
 
 
 def case(snapshot, trace, nodes=2, cpus=None, machine=None):
@@ -63,8 +69,7 @@ def case(snapshot, trace, nodes=2, cpus=None, machine=None):
 
 
 def reads_of(case):
-    how = {"events": case.trace.events, "batch": 1 << 20}
-    return list(cache_pass(case.space, case.placement, case.machine, case.stream, **how))
+    return list(cache_pass(case.space, case.placement, case.machine, case.stream, batch=1 << 20))
 
 
 def scenario_of(case, threads=1):
@@ -115,7 +120,7 @@ def memory_events(draw, chunks, threads, moving):
         elif kind == Event.MOVE_PAGES:
             arguments = (where >> 21 << 21, length, draw(st.integers(0, moving - 1)))
         elif kind == Event.MPROTECT:
-            arguments = (where, length, draw(st.sampled_from([1, 3])))
+            arguments = (where, length, draw(st.sampled_from([0, 1, 3])))
         else:
             arguments = (where, length, advice)
         result = -22 if draw(st.integers(0, 9)) == 0 else result

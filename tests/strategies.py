@@ -300,9 +300,14 @@ def traces(draw, snapshot, max_touches=12):
         st.integers(0, len(chunks)),
         st.integers(0, threads - 1),
         st.sampled_from([Event.MUNMAP, Event.MPROTECT, Event.MADVISE]),
-        st.tuples(va, st.sampled_from([PAGE, 2 * PAGE, REGION, 1 << 30]), st.sampled_from([1, 4, 14])),
+        st.tuples(va, st.sampled_from([PAGE, 2 * PAGE, REGION, 1 << 30]), st.sampled_from([0, 1, 4, 8, 14])),
         st.sampled_from([0, 0, 0, -22]),
     )
+    pages, who = st.sampled_from([PAGE, 3 * PAGE]), st.tuples(st.integers(0, len(chunks)), st.just(0))
+    maps = st.tuples(st.just(0), pages, st.sampled_from([0, 3]), st.sampled_from([0x22, 0x32]))
+    moves = st.tuples(va, pages, st.sampled_from([PAGE, 2 * PAGE]), st.sampled_from([1, 3]))
+    calls = st.one_of(st.tuples(st.just(Event.MMAP), maps, va), st.tuples(st.just(Event.MREMAP), moves, va))
+    event = st.one_of(event, event, st.builds(lambda at, call: (*at, *call), who, calls))
     return build_trace(chunks, sorted(draw(st.lists(event, max_size=4)), key=lambda e: e[0]), threads)
 
 

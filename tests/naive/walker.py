@@ -3,6 +3,8 @@
 from collections import Counter, OrderedDict
 from functools import cache
 
+from ptanalyze.core.trace import Event
+
 # The page walker over dicts: table by (dimension, level, base), caches as OrderedDicts.
 FRAME = (1 << 52) - (1 << 12)
 
@@ -285,15 +287,66 @@ class NaiveTlb:
         self.hits[where] += 1
         return where
 
-    def shoot_down(self, start, end):
-        """Drop what maps bytes of start..end; beyond 33 pages, everything."""
-        everything = end - start > FLUSH_CEILING << 12
+    def shoot_down(self, start, end, entries):
+        """Drop what maps bytes of start..end; beyond 33 entries, everything."""
         for array in (*self.l1.values(), *self.l2.values()):
             for row in array.sets:
                 for size, number in list(row):
                     bytes_ = self.joins << 12 if size == "joined" else 1 << (3 + 9 * size)
-                    if everything or (number * bytes_ < end and start < (number + 1) * bytes_):
+                    if entries > FLUSH_CEILING or (number * bytes_ < end and start < (number + 1) * bytes_):
                         del row[size, number]
+
+
+class Flushed:
+    """What calls flush: the pages from the first to the last that was mapped and is changed.
+
+    level  {address >> 21: page size as TLBs see it} of the touched regions; there: pages mapped at first
+    """
+
+    def __init__(self, level, there=()):
+        self.level, self.mapped, self.prot, self.brk = level, set(there), {}, None
+
+    def touch(self, page):
+        first = page >> 9 << 9
+        self.mapped |= {*range(first, first + 512)} if self.level[page >> 9] > 1 else {page}
+
+    def taken(self, start, length, keep=False):
+        found = {page for page in self.mapped if start >> 12 <= page < start + length + 4095 >> 12}
+        self.mapped -= set() if keep else found
+        return found
+
+    def happen(self, event):
+        """[(first byte, one past the last, entries)] that a call flushes."""
+        a, b, c, d, result, kind = (int(event[name]) for name in ("a", "b", "c", "d", "result", "kind"))
+        found, moved = [], set()
+        if result < 0 or max(a, b) >= 1 << 63:
+            return []
+        if kind == Event.MMAP and result > 0:
+            found = [self.taken(result, b)] if d & 0x10 else []
+            self.prot |= dict.fromkeys(range(result >> 12, result + b + 4095 >> 12), c)
+        elif kind == Event.MUNMAP:
+            found = [self.taken(a, b)]
+        elif kind == Event.MPROTECT:
+            pages = range(a >> 12, a + b + 4095 >> 12)
+            found = [{page for page in self.taken(a, b, keep=True) if self.prot.get(page) not in (0, c)}]
+            self.prot |= dict.fromkeys(pages, c)
+        elif kind == Event.MADVISE:
+            found = [self.taken(a, b, keep=c != 4)] if c in (4, 8) else []
+        elif kind == Event.MREMAP:
+            found = [self.taken(result, c)] if d & 2 and result != a else []
+            found.append(self.taken(a + c, b - c))
+            self.prot |= dict.fromkeys(range(result + min(b, c) >> 12, result + c >> 12))
+            if result != a:
+                moved = self.taken(a, min(b, c))
+                there = {page + (result - a >> 12): self.prot.get(page) for page in moved}
+                self.mapped |= {page for page in there if page >> 9 in self.level}
+                self.prot |= there
+        return [self.range_of(pages, pages is moved) for pages in (*found, moved) if pages]
+
+    def range_of(self, pages, moved):
+        first, last = min(pages), max(pages)
+        shift = 9 if not moved and all(self.level[page >> 9] > 1 for page in pages) else 0
+        return first << 12, last + 1 << 12, (last >> shift) - (first >> shift) + 1
 
 
 # TLBs, paging-structure caches, L2 and LLC of a native machine with 4 KiB pages, by physical addresses.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from captures import same_walks, stripped, write_trace
-from naive.walker import NaiveTlb, joined_groups, naive_fold
+from naive.walker import Flushed, NaiveTlb, joined_groups, naive_fold
 from ptanalyze.core.errors import CaptureError, UsageError, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Batches, Event, Piece, Touches, WalkStream
@@ -20,7 +20,7 @@ from ptanalyze.formats.trace import read_index, trace_of
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.mm_events import invalidations, undoing
+from ptanalyze.world.mm_events import undoing
 from ptanalyze.world.scaling import Growth, fold
 from ptanalyze.world.tlb_filter import TlbFilter, far_tlb, is_common, joined_pages, missed_trace, near_tlb
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb, snapshots, traces
@@ -160,7 +160,8 @@ def split(trace, space, placement, tlb, threads=1, batch=1000, folded=None):
     sizes = np.unique(space.regions.tlb_level).tolist()
     how = {"threads": threads, "batch": batch}
     near = TlbFilter(trace, space, placement, near_tlb(tlb, sizes), **how)
-    return TlbFilter(missed_trace(near, near.first()), space, placement, far_tlb(tlb), fold=folded, **how)
+    how |= {"fold": folded, "mapped": near.mapped}
+    return TlbFilter(missed_trace(near, near.first()), space, placement, far_tlb(tlb), **how)
 
 
 def columns(stream):
@@ -302,14 +303,15 @@ def naive_filter(trace, space, placement, tlb):
     """([(page, write)] that miss, misses of each chunk, hits by CPU)."""
     joined = joined_groups(space.snapshot, tlb.joins) if tlb.joins > 1 else None
     cpus = [NaiveTlb(tlb, joined) for _ in placement.cpu_node]
-    due = invalidations(trace.events)[["chunk", "start", "end"]].tolist()
+    sizes = {int(va): int(size) for va, size in zip(trace.regions, space.regions.tlb_level, strict=True)}
+    flushed, due = Flushed(sizes), [*trace.events]
     walks, counts = [], []
     for touches in trace.batches(1 << 30):
         for chunk in range(touches.chunks.start, touches.chunks.stop):
-            while due and due[0][0] <= chunk:
-                for cpu in cpus:
-                    cpu.shoot_down(*due[0][1:])
-                due.pop(0)
+            while due and due[0]["chunk"] <= chunk:
+                for flush in flushed.happen(due.pop(0)):
+                    for cpu in cpus:
+                        cpu.shoot_down(*flush)
             first, count = int(trace.chunks["first"][chunk]), int(trace.chunks["touches"][chunk])
             cpu, before = cpus[placement.chunk_cpu[chunk]], len(walks)
             cpu.hits[0] += int(trace.chunks["accesses"][chunk]) - count
@@ -319,6 +321,7 @@ def naive_filter(trace, space, placement, tlb):
                 strict=True,
             ):
                 number = int(trace.regions[page >> 9]) << 9 | page & 511
+                flushed.touch(number)
                 if cpu.touch(number, int(space.regions.tlb_level[page >> 9])) == 2:
                     walks.append((page, bool(write)))
             counts.append(len(walks) - before)
@@ -434,10 +437,11 @@ def test_the_common_shape_is_recognised():
 
 
 @pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])
-@pytest.mark.parametrize(("pages", "walks"), [(1, 3), (33, 3), (34, 4)])
+@pytest.mark.parametrize(("pages", "walks"), [((1,), 3), ((1, 33), 5), ((1, 34), 6), ((33, 34), 5)])
 def test_a_shootdown_of_up_to_33_pages_spares_the_others_and_a_longer_one_flushes(tlb, pages, walks):
-    touched = [GIB, 2 * GIB]
-    trace = build_trace([(0, touched), (0, touched)], [(1, 0, Event.MUNMAP, (GIB, pages * KIB4), 0)])
+    """From the first page that was touched to the last, of 64."""
+    touched, far = [GIB + page * KIB4 for page in pages], [2 * GIB]
+    trace = build_trace([(0, touched + far), (0, touched + far)], [(1, 0, Event.MUNMAP, (GIB, 64 * KIB4), 0)])
     assert len(agrees_with_naive(build_snapshot([(GIB, 5)]), trace, tlb)) == walks
 
 

@@ -30,7 +30,7 @@ def passes(snapshot, trace, machine=None, cpus=2, **options):
     machine = machine or strategies.small_machine()
     space, placement = address_space(snapshot, trace.regions), strategies.place(trace, cpus, machine.nodes)
     stream = every_touch_walks(trace)
-    return space, list(cache_pass(space, placement, machine, stream, events=trace.events, **options))
+    return space, list(cache_pass(space, placement, machine, stream, **options))
 
 
 def bits(mask):

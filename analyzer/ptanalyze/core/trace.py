@@ -4,7 +4,7 @@ every policy replays, computed once per trace, TLB shape and placement.
 
 import mmap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -304,12 +304,14 @@ class WalkStream:
     write     bool[W]
     offset    int64[chunks + 1]  walks of chunk c are page[offset[c]:offset[c + 1]]
     hits      int64[cpus, 3]     accesses that hit L1, hit L2, or walked; merged accesses count as L1 hits
+    flushes   int64[F]           chunks, sorted, before which calls took translations away from every CPU
     """
 
     page: np.ndarray
     write: np.ndarray
     offset: np.ndarray
     hits: np.ndarray
+    flushes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.page)

@@ -25,7 +25,6 @@ from ..core.trace import (
 from ..kernels import OWN_CACHES, walker
 from ..kernels.lru import EMPTY, NEVER, row_bank
 from .address_space import AddressSpace
-from .mm_events import invalidations
 
 NEARLY_ALL = 0.75  # of the walks: no other thread would have much to do
 
@@ -123,8 +122,6 @@ def cache_pass(
     machine: Machine,
     stream: WalkStream,
     *,
-    events: np.ndarray | None = None,
-    begin: int = 0,
     batch: int = 1 << 17,
     caches: walker.Caches | None = None,
     threads: int = 1,
@@ -134,9 +131,6 @@ def cache_pass(
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
-    events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
-    begin   chunk: events before it are not done, as in a further run of the chunks from `begin` on
-
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     threads  2 or more: as many share out the walks by node, which share no cache with others, unless nearly
@@ -155,8 +149,7 @@ def cache_pass(
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     caches = caches or empty_caches(space, placement, machine, stream.hits)
-    dropping = np.zeros(0, np.int64) if events is None else invalidations(events)["chunk"]
-    flush_walk = np.unique(stream.offset[dropping[dropping >= begin]])  # before these caches are dropped
+    flush_walk = np.unique(stream.offset[stream.flushes])  # every CPU's paging-structure caches are dropped
     walks = np.bincount(placement.chunk_cpu, np.diff(stream.offset), len(placement.cpu_node))
     trees = trees_of(space)
     walkers = [

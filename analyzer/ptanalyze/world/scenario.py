@@ -218,8 +218,6 @@ class Scenario(TracedProgram):
         where = self.space, self.placement, self.machine, self.stream
         return cache_pass(
             *where,
-            events=self.trace.events,
-            begin=self.begin,
             batch=batch,
             caches=caches or self.caches(),
             threads=self.effort.threads,

@@ -27,6 +27,7 @@ from ..core.trace import (
     PAGE_SHIFT,
     SLOT_BITS,
     Batches,
+    Event,
     Fold,
     Joined,
     Piece,
@@ -41,8 +42,21 @@ from ..core.trace import (
     read_only,
 )
 from ..kernels import lru as kernels
-from .address_space import AddressSpace, Nested, Slots, pages_of
-from .mm_events import addresses, invalidations
+from .address_space import NO_TABLE, AddressSpace, Nested, Slots, pages_of
+from .mm_events import (
+    ADVICE_THAT_CLEARS,
+    CHANGED,
+    MOVED,
+    NEW,
+    OPENED,
+    OVER,
+    ROOM,
+    UNMAPPED,
+    addresses,
+    effects,
+    made,
+    region_of_interest,
+)
 
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
 
@@ -83,11 +97,134 @@ def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
             )
 
 
-FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
+FLUSH_CEILING = 33  # entries; more flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
 MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, a value is left for empty ways
 MAX_COMMON_SETS = 1 << SLOT_BITS  # more would use bits that differ between dense and real page numbers
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 SPANS_AT_ONCE = 1 << 11  # of at most 512 pages each
+
+
+# What calls flush: of the pages that they are made for those that are mapped, and change.
+#
+# mmu_gather flushes from the first entry that was cleared or changed to the last (__tlb_adjust_range), huge
+# pages one by one (tlb_get_unmap_shift), and nothing where there was none (tlb_flush_mmu_tlbonly,
+# include/asm-generic/tlb.h, Linux 6.1). mprotect of equal protection returns (mprotect_fixup), and pages of
+# PROT_NONE are in no TLB (pte_needs_flush, arch/x86/include/asm/tlbflush.h).
+
+LAST = np.uint64((1 << 63) - 1)
+UNKNOWN = 255  # protection of what no call of the trace mapped
+FLUSHING = UNMAPPED, ROOM, MOVED, CHANGED
+Call = tuple[tuple[int, ...], int, int]  # row of EFFECT_DTYPE, kind and c of its event
+
+
+class Flushes(NamedTuple):
+    """What each of K calls flushes before a chunk: entries (0: nothing) of 4 KiB from page number `page` on,
+    or of 2 MiB where shift is SLOT_BITS. int64[K] each"""
+
+    chunk: np.ndarray
+    page: np.ndarray
+    entries: np.ndarray
+    shift: np.ndarray
+
+
+NO_FLUSHES = Flushes(*np.zeros((4, 0), np.int64))
+
+
+class Mapped:
+    """Which pages of the regions that a trace touches are mapped, as touches and calls leave them."""
+
+    def __init__(self, trace: Trace, space: AddressSpace) -> None:
+        regions, region = space.regions, region_of_interest(trace.events)
+        va, self.number, count = np.unique(regions.va, return_inverse=True, return_counts=True)
+        self.va, self.huge = np.append(va, LAST).astype(np.int64), regions.tlb_level > 1
+        self.big = np.bincount(self.number, self.huge, len(va)) == count  # at all times
+        self.present = np.zeros(len(va) << SLOT_BITS, bool)
+        self.prot = np.full(len(self.present), UNKNOWN, np.uint8)
+        every = calls_of(trace.events)
+        for call in every:
+            if call[0][0] < region.first:
+                self._happen(*call)
+        self.calls = [call for call in every if region.first <= call[0][0] < region.end]
+        self.last = NO_FLUSHES
+        if region.begin is not None and self.calls:
+            self._take_captured(space)
+            for start, end in np.stack(made(trace.events, region.begin), axis=1).tolist():
+                self.present[self._span(start, end)] = False
+
+    def flushes(self, trace: Trace, begin: int, undone: np.ndarray) -> Flushes:
+        """Flushes of the calls before the chunks of a Trace from `begin` on, and after its last.
+
+        undone  mm_events.undoing, which comes before
+        """
+        for call in calls_of(undone):
+            self._happen(*call)
+        chunk = np.array([row[1] for row, *_ in self.calls], np.int64)
+        found, due = np.zeros((len(self.calls), 3), np.int64), int(np.searchsorted(chunk, begin))
+        scratch = Scratch()
+        for piece in trace.pieces(1 << 20, begin, len(trace.chunks)) if due < len(chunk) else ():
+            page, done = piece.decode(scratch).page, 0
+            ends = np.append(0, np.cumsum(trace.chunks["touches"][piece.chunks]))
+            for k in range(due, int(np.searchsorted(chunk, piece.chunks.stop))):
+                now = int(ends[chunk[k] - piece.chunks.start])
+                self._touch(page[done:now])
+                found[k], done, due = self._happen(*self.calls[k]), now, k + 1
+            self._touch(page[done:])
+        for k in range(due, len(chunk)):
+            found[k] = self._happen(*self.calls[k])
+        flushing = [k for k, (row, *_) in enumerate(self.calls) if row[2] in FLUSHING]
+        self.last = Flushes(chunk[flushing], *found[flushing].T)
+        return self.last
+
+    def _touch(self, page: np.ndarray) -> None:
+        region = page >> np.uint32(SLOT_BITS)
+        self.present[self.number[region] << SLOT_BITS | page & np.uint32(511)] = True
+        if self.huge.any():
+            self.present.reshape(-1, 512)[self.number[np.unique(region[self.huge[region]])]] = True
+
+    def _happen(self, row: tuple[int, ...], kind: int, c: int) -> tuple[int, int, int]:
+        """A call: the page, count and shift of what it flushes."""
+        what, start, end, there = row[2:]
+        pages = self._span(start, end)
+        present, prot = self.present[pages], self.prot[pages]
+        protects = what == CHANGED and kind == Event.MPROTECT
+        at = pages.start + np.flatnonzero(present & (prot != c) & (prot > 0) if protects else present)
+        if protects or what in (NEW, OVER, OPENED):
+            prot[:] = c & 7 if kind in (Event.MMAP, Event.MPROTECT) else UNKNOWN
+        if what in (UNMAPPED, ROOM, MOVED) or (kind == Event.MADVISE and c in ADVICE_THAT_CLEARS):
+            present[:] = False
+        if not len(at):
+            return 0, 0, 0
+        number = self.va[at >> SLOT_BITS] << SLOT_BITS | at & 511
+        if what == MOVED:
+            to = number + (there >> PAGE_SHIFT) - (start >> PAGE_SHIFT)
+            region = np.searchsorted(self.va, to >> SLOT_BITS)
+            known = self.va[region] == to >> SLOT_BITS
+            arrived = (region << SLOT_BITS | to & 511)[known]
+            self.present[arrived], self.prot[arrived] = True, self.prot[at[known]]
+        shift = SLOT_BITS if what != MOVED and self.big[at >> SLOT_BITS].all() else 0
+        return int(number[0]), int((number[-1] >> shift) - (number[0] >> shift)) + 1, shift
+
+    def _span(self, start: int, end: int) -> slice:
+        """Where the pages of start..end are."""
+        page = np.array([start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1])
+        region = np.searchsorted(self.va, page >> SLOT_BITS)
+        inside = self.va[region] == page >> SLOT_BITS
+        return slice(*((region << SLOT_BITS) + np.where(inside, page & 511, 0)).tolist())
+
+    def _take_captured(self, space: AddressSpace) -> None:
+        tree, regions = space.snapshot.guest, space.regions
+        for begin in range(0, len(regions.va), TABLES_AT_ONCE):
+            some = slice(begin, begin + TABLES_AT_ONCE)
+            page = (regions.va[some, None].astype(np.int64) << SLOT_BITS | np.arange(512)).ravel()
+            table = np.where(regions.leaf[some] < len(tree), regions.leaf[some], NO_TABLE).astype(np.int64)
+            mapped = pages_of(tree, np.repeat(table, 512), page)[0].reshape(-1, 512) >= 0
+            np.logical_or.at(self.present.reshape(-1, 512), self.number[some], mapped)
+
+
+def calls_of(events: np.ndarray) -> list[Call]:
+    rows = effects(events)
+    of = events[rows["event"]]
+    return list(zip(rows.tolist(), of["kind"].tolist(), of["c"].tolist(), strict=True))
 
 
 NOTHING = np.zeros(0, EVENT_DTYPE)
@@ -111,10 +248,11 @@ class Batch(NamedTuple):
 class TlbFilter:
     """A trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
-    Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
-    ranges over 33 pages of 4 KiB flush it. Batches are decoded ahead on `threads`, on which the CPUs then
+    Each call that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do; more
+    than 33 entries flush it. Batches are decoded ahead on `threads`, on which the CPUs then
     take their parts of a batch at the same time; results depend neither on `threads` nor on `batch`. Streams
-    are in unlinked temporary files, 5 bytes per walk. Memory: about 9 bytes per touch of a batch, one per
+    are in unlinked temporary files, 5 bytes per walk. `mapped` is that of a filter before this one, which has
+    seen all touches. Memory: about 9 bytes per touch of a batch, one per
     thread, and 6 of the one that is filtered. `fold` is of memory that does not grow: a page of it that is
     new to a CPU walks. `first` and `again` raise UsageError (too many regions, no room for temporary files,
     samples of accesses), RefusedError (a stripped trace that does not fit the TLB) and CaptureError (pages
@@ -131,10 +269,13 @@ class TlbFilter:
         progress: Progress = None,
         batch: int = 1 << 20,
         fold: Fold | None = None,
+        mapped: Mapped | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.batch, self.progress = max(threads, 1), batch, progress
         self.states: list[kernels.State] = []  # by CPU
+        self.behind, self.mapped = mapped is not None, mapped or Mapped(trace, space)
+        self.flushed = NO_FLUSHES  # by the first run
         self.passed: dict[int, tuple[bytes, np.ndarray]] = {}  # by chunk: _now, of the first run
         self.fold = fold
         self.known: list[np.ndarray] = []  # by CPU, bool: which of the folded pages it has had
@@ -167,15 +308,22 @@ class TlbFilter:
         return self._filtered(begin, undone)
 
     def _filtered(self, begin: int, undone: np.ndarray | None = None) -> WalkStream:
-        """Filter chunks from `begin` on; of a further run, until TLBs hold what they held then in the first:
-        the rest misses as it did. undone: of a further run; None: of the first"""
+        """Filter chunks from `begin` on; of a further run, until TLBs hold what they held then in the first,
+        and calls flush the same: the rest misses as it did. undone: of a further run; None: of the first"""
         cpu, chunks = self.placement.chunk_cpu, self.trace.chunks
         what = "filtering touches" + " again" * (undone is not None)
         done, every = int(chunks["touches"][:begin].sum()), self.trace.touches
         sampled = bool(self.trace.facts.get("walks"))
         at, known, misses = begin, np.int64(0), [np.zeros(begin + 1, np.int64)]
+        gone = NOTHING if undone is None else undone
+        flushes = self.mapped.last if self.behind else self.mapped.flushes(self.trace, begin, gone)
+        if undone is None:
+            self.flushed = flushes
+        other = np.any(np.array(flushes) != np.array(self.flushed), axis=0)
+        same_from = int(flushes.chunk[other].max(initial=-1)) + 1
         with TemporaryFile(buffering=0) as pages, TemporaryFile(buffering=0) as writes:
-            for touches, walks in self._every_access(begin) if sampled else self._walks(begin, undone):
+            walked = self._every_access(begin) if sampled else self._walks(begin, undone, flushes)
+            for touches, walks in walked:
                 _append(pages, walks[0])
                 _append(writes, walks[1])
                 misses.append(walks[2])
@@ -185,7 +333,7 @@ class TlbFilter:
                 now, then = self._now(), self.passed.get(at)
                 if undone is None:
                     self.passed[at] = now
-                elif then and then[0] == now[0] and self.fold is None and not self.trace.again:
+                elif then and then[0] == now[0] and at >= same_from and not (self.fold or self.trace.again):
                     known = self.passed[len(chunks)][1] - then[1]
                     for file, column in (pages, self.whole.page), (writes, self.whole.write):
                         for block in blocks(column[self.whole.offset[at] :], self.batch):
@@ -198,7 +346,8 @@ class TlbFilter:
             self.states = deepcopy(self.ends)
         others = chunks["accesses"] - (0 if sampled else chunks["touches"])  # merged into touches: hits
         np.add.at(hits[:, 2 if sampled else 0], cpu[begin:], others[begin:])
-        return WalkStream(page, write, np.cumsum(np.concatenate(misses)), hits)
+        flushed = np.unique(flushes.chunk[flushes.entries > 0])
+        return WalkStream(page, write, np.cumsum(np.concatenate(misses)), hits, flushed)
 
     def _now(self) -> tuple[bytes, np.ndarray]:
         """(cryptographic sum of what TLBs hold and which shootdowns they saw, hits as of WalkStream)."""
@@ -214,14 +363,15 @@ class TlbFilter:
             page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
             yield len(touches.page), (page, write, self.trace.chunks["accesses"][piece.chunks])
 
-    def _walks(self, begin: int, undone: np.ndarray | None) -> Iterator[tuple[int, Walks]]:
+    def _walks(self, begin: int, undone: np.ndarray | None, flushes: Flushes) -> Iterator[tuple[int, Walks]]:
         """Yield (touches, Walks) of the chunks from `begin` on, batch by batch; each overwrites the last."""
         kernel = kernels.filter_common if self.common else kernels.filter_any
-        pages, shootdowns = self._tables()
+        pages, shootdowns = self._tables(flushes)
         if undone is not None:
             none, end = read_only(np.zeros(0, np.uint32)), np.array([[len(self.trace.chunks), 0, 0]])
+            before = self._tables(self.flushed)[1]
             for state in self.states:  # events after the last chunk of a CPU
-                kernel(none, end, pages, shootdowns, state, np.zeros(0, bool))
+                kernel(none, end, pages, before, state, np.zeros(0, bool))
                 state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
             self._forget(undone)
 
@@ -268,10 +418,10 @@ class TlbFilter:
         page = page if self.fold is None else self.fold.of(page)
         return page if self.joined is None else self.joined.of(page)
 
-    def _tables(self) -> tuple[kernels.Pages, kernels.Shootdowns]:
+    def _tables(self, flushes: Flushes) -> tuple[kernels.Pages, kernels.Shootdowns]:
         """(page sizes, with the regions in which joined pages are seen; shootdowns of what TLBs see)."""
         pages, joined = _pages(self.space.regions), self.joined
-        shootdowns = _shootdowns(self.trace.events, pages)
+        shootdowns = _shootdowns(flushes, pages)
         if joined is not None:
             more = len(joined.va)
             pages = pages._replace(
@@ -463,27 +613,25 @@ def _in_a_row(frame: np.ndarray, raw: np.ndarray, joins: int, encoding: str) -> 
     return (frame[..., 0] >= 0) & row & (kept == kept[..., :1]).all(axis=2)
 
 
-def _shootdowns(events: np.ndarray, pages: kernels.Pages) -> kernels.Shootdowns:
-    """kernels.lru.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
-    rows = invalidations(events)
-    begin = rows["start"] >> np.uint64(PAGE_SHIFT)
-    count = (rows["end"] - rows["start"]) >> np.uint64(PAGE_SHIFT)
-    long = count > FLUSH_CEILING
-    count = np.where(long, 0, count).astype(np.int64)
+def _shootdowns(flushes: Flushes, pages: kernels.Pages) -> kernels.Shootdowns:
+    """kernels.lru.Shootdowns: the tags of the touched pages in each range, or everything."""
+    long = flushes.entries > FLUSH_CEILING
+    count = np.where(long, 0, flushes.entries)
     tags, kept = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
     order = np.argsort(pages.va, kind="stable")  # the last of the same 2 MiB has the leaf table
     last = np.append(order[np.searchsorted(pages.va, pages.va, side="right", sorter=order) - 1], 0)
-    for block in range(0, len(rows), BLOCK):
-        n = count[block : block + BLOCK]
+    for block in range(0, len(count), BLOCK):
+        some = slice(block, block + BLOCK)
+        n = count[some]
         offset = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-        number = np.repeat(begin[block : block + BLOCK].astype(np.int64), n) + offset
+        number = np.repeat(flushes.page[some], n) + (offset << np.repeat(flushes.shift[some], n))
         tag, known = _tags(number, pages)
         twin = last[tag >> SLOT_BITS]
         both = np.stack([known, known & (twin != tag >> SLOT_BITS)], axis=1)
         tags.append(np.stack([tag, twin << SLOT_BITS | number & 511], axis=1)[both].astype(np.uint32))
         kept.append(np.bincount(np.repeat(np.arange(len(n)), n), both.sum(axis=1), minlength=len(n)))
     first = np.concatenate([[0], np.cumsum(np.concatenate(kept))]).astype(np.int64)
-    return kernels.Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
+    return kernels.Shootdowns(flushes.chunk, long, first, np.concatenate(tags))
 
 
 def _tags(number: np.ndarray, pages: kernels.Pages) -> tuple[np.ndarray, np.ndarray]:

@@ -250,7 +250,8 @@ class TracedProgram:
         if not self._is_split:
             return TlbFilter(self.trace, *where, self.machine.tlb, **self.effort._asdict())
         trace, fold = missed_trace(self._near, self._missed, self.undone), self.fold
-        return TlbFilter(trace, *where, far_tlb(self.machine.tlb), self.effort.threads, fold=fold)
+        tlb, mapped = far_tlb(self.machine.tlb), self._near.mapped
+        return TlbFilter(trace, *where, tlb, self.effort.threads, fold=fold, mapped=mapped)
 
     def _same_touches(self, before: "TracedProgram") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb
