@@ -54,7 +54,7 @@ class Params(Strict):
 
 def reshape(scenario: Scenario, params: Params) -> Scenario:
     """The Scenario with larger pages; facts tell the number of regions and wasted memory."""
-    snapshot, trace = scenario.snapshot, scenario.trace
+    snapshot, trace, deposited = scenario.snapshot, scenario.trace, scenario.unwalked_table_pages
     facts: dict[str, int] = {}
     found: list[Finding] = []
     gone: list[np.ndarray] = []  # flat ids of leaf tables
@@ -63,9 +63,10 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
         huge = trees.promote_guest(scenario.space, *drawn, forbidden(scenario), parted=parted(trace))
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         huge, trace, small = split_guest(scenario, huge)
+        deposited += huge.regions - small
         facts |= facts_of(huge, "")
         if small:
-            facts |= {"regions_split": small, "table_pages_saved": huge.regions - small}
+            facts["regions_split"] = small
             found.append(THP("split", f"{small * REGION_MIB} {SPLIT}"))
         gone.append(huge.tables)
         found += guest_findings(huge, scenario)
@@ -75,16 +76,18 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
         huge = trees.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
-        facts |= facts_of(huge, "ept_")
+        facts |= facts_of(huge, "ept_") | {"ept_table_pages_saved": huge.regions}
         gone.append(scenario.space.guest_tables + huge.tables)
         bloat, host = huge.bloat_pages * PAGE_BYTES, scenario.snapshot.nested
         found += too_much(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
     copied, zeroed = collapsed(scenario, np.concatenate(gone))
+    # a guest keeps a leaf table for each huge page, to split it (pgtable_trans_huge_deposit); KVM keeps none
     shaped = scenario.reshaped(
         snapshot=snapshot,
         trace=trace,
         facts=facts,
         findings=found,
+        unwalked_table_pages=deposited,
         data_copied=scenario.data_copied + copied,
         data_zeroed=scenario.data_zeroed + zeroed,
     )
@@ -135,7 +138,6 @@ def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
         f"{prefix}regions_left_by_fragmentation": huge.fragmented,
         f"{prefix}regions_without_a_block": huge.without_block,
         f"{prefix}bloat_bytes": huge.bloat_pages * PAGE_BYTES,
-        f"{prefix}table_pages_saved": huge.regions,
     }
 
 
