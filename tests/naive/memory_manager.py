@@ -83,7 +83,8 @@ class Memory:
             self.pieces.append((start, end, self.new_lineage(self.main), prot))
         self.brk, self.data = None, Deaf()
         major, minor = snapshot.facts.get("kernel", "6.1").split(".")[:2]
-        self.frees_emptied = 100 * int(major) + int(minor) >= 614
+        version = 100 * int(major) + int(minor.partition("-")[0])
+        self.frees_emptied, self.spares_none = version >= 614, version >= 519
         for start, end in made(trace.events):
             self.cut(start, end)
         self.vma, self.valid, self.policy = {}, set(), policy
@@ -214,7 +215,7 @@ class Memory:
         result, kind = int(event["result"]), int(event["kind"])
         if result < 0 or a >= TOP or b >= TOP:
             return
-        self.changed = []
+        self.changed, self.gathered = [], 0
         if kind == Event.MMAP and result > 0:
             self.take(result, result + up(b), node, "clear")
             self.cut(result, result + up(b))
@@ -227,14 +228,17 @@ class Memory:
             pieces = self.cut(a, a + up(b))
             for entry, whole in list(self.entries(a, a + up(b))):
                 if has_pages(entry, pieces, (c,) if entry[0] == 1 else (0, c)):
+                    before = [*self.changed]
                     self.take_one(entry, whole, node, "update")
+                    if self.spares_none and not has_pages(entry, pieces):
+                        self.changed = before  # in no TLB
             self.shoot(a, a + up(b), node, live)
             for lo, hi, lineage, _ in pieces:
                 self.add(lo, hi, (lineage, c))
         elif kind == Event.MADVISE and c in CLEARING | UPDATING:
             self.take(a, a + up(b), node, "clear" if c in CLEARING else "update")
             freed = self.emptied(a, a + up(b)) if self.frees_emptied and c in (4, 24) else []
-            self.shoot(a, a + up(b), node, live, freed=self.free_all(freed, node))
+            self.shoot(a, a + up(b), node, live, c in CLEARING, self.free_all(freed, node))
         elif kind == Event.MREMAP:
             self.remap(a, up(b), up(c), d, result, node, live)
         elif kind == Event.BRK:
@@ -403,15 +407,17 @@ class Memory:
         self.policy.changing([entry], node, stores=1 if goes else 2)
         self.changed.append(entry)
         if goes:
+            self.gathered += 1
             self.policy.clear(entry)
             self.valid.discard(entry)
             self.data.gone(entry)
 
     def shoot(self, start, end, node, live, unmapping=False, freed=()):
-        """One flush of the TLBs, if an entry changed or a table went."""
-        if self.changed or freed:
-            self.policy.shoot(start, end, node, live, unmapping)
-        self.changed = []
+        """Flushes of the TLBs, if an entry changed or a table went: one of each 9,698 pages that went."""
+        full, rest = divmod(self.gathered, 9698)
+        if times := full + (len(self.changed) > self.gathered - rest or len(freed) > 0):
+            self.policy.shoot(start, end, node, live, unmapping, times)
+        self.changed, self.gathered = [], 0
 
 
 def has_pages(entry, pieces, but=(0,)):

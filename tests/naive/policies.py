@@ -22,9 +22,9 @@ class Policy:
     def table_data(self, table, to, node):
         pass
 
-    def shoot(self, start, end, node, live, unmapping=False):
+    def shoot(self, start, end, node, live, unmapping=False, times=1):
         for there, count in enumerate(live):
-            self.events["ipis", node, there] += count
+            self.events["ipis", node, there] += times * count
 
 
 class Fixed(Policy):
@@ -318,7 +318,7 @@ class Hydra(Policy):
                 self.rewritten[self.by].add(None)
         self.rings.pop(table, None)
 
-    def shoot(self, start, end, node, live, unmapping=False):
+    def shoot(self, start, end, node, live, unmapping=False, times=1):
         sharing, held, changed = self.pending[self.by], self.held[self.by], self.rewritten[self.by]
         self.pending[self.by], self.held[self.by], self.rewritten[self.by] = set(), set(), set()
         filtered = {
@@ -331,7 +331,7 @@ class Hydra(Policy):
         for there, count in enumerate(live):
             kind = "ipis" if there in sharing or not filtered else "ipis_saved"
             assert kind == "ipis" or there not in held, "a CPU that may cache the entry was spared"
-            self.events[kind, node, there] += count
+            self.events[kind, node, there] += times * count
 
     def data(self, entry, to, node):
         self.changing([entry], node)

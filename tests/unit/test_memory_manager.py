@@ -78,13 +78,34 @@ def shot(event, tlbflush):
         ((Event.MPROTECT, (HEAP, 5 * PAGE, 1), 0), 0, 0),
         ((Event.MPROTECT, (HEAP, REGION, 1), 0), 0, 1),
         ((Event.MPROTECT, (HEAP, 2 * REGION, 1), 0), 1, 1),
-        ((Event.MADVISE, (HEAP, 2 * REGION, 4), 0), 1, 1),
+        ((Event.MADVISE, (HEAP, 2 * REGION, 4), 0), 1, 0),
+        ((Event.MADVISE, (HEAP, 2 * REGION, 8), 0), 1, 1),
     ],
-    ids=["munmap two", "munmap", "mprotect", "mprotect to the end", "mprotect two", "madvise two"],
+    ids=[
+        "munmap two",
+        "munmap",
+        "mprotect",
+        "mprotect to the end",
+        "mprotect two",
+        "madvise two",
+        "free two",
+    ],
 )
 def test_the_evaluated_kernel_filters_munmap_and_what_ends_before_its_table(event, single, kernel):
     assert (shot(event, "single"), shot(event, "munmap-all")) == (single, kernel)
     assert (shot(event, "off"), shot(event, "all")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "many", "ipis"),
+    [((Event.MUNMAP,), 9697, 1), ((Event.MUNMAP,), 9698, 2), ((Event.MADVISE, 4), 9698, 1),
+     ((Event.MADVISE, 4), 9699, 2), ((Event.MPROTECT, 1), 9699, 1), ((Event.MUNMAP,), 16384, 2)],
+)  # fmt: skip
+def test_pages_that_are_freed_wait_for_a_shootdown_in_batches(call, many, ipis):
+    """A 6.18 kernel sends 2, 4 and 7 to another CPU for 64, 128 and 256 MiB; tables that go come last."""
+    event = (2, 0, call[0], (HEAP, many * PAGE, *call[1:]), 0)
+    trace = process([mmap(0, 0, HEAP, many), event], [(0, pages(HEAP, many)), (1, [0x1000])])
+    assert count(trace, "ipis", "linux") == count(trace, "ipis", "hydra", tlbflush="off") == ipis
 
 
 # Which byte ranges the kernel takes translations away from.

@@ -208,7 +208,7 @@ class Writer(NamedTuple):
                              stays (mremap), node (move_pages), node before (RUNS), protection (OLDER), KIND
                              of the next (SPLITS)
                              FLAGS: what mmap and its neighbours must share to merge, -1: nothing merges; 1: a
-                             madvise frees the leaf tables that it empties
+                             madvise frees the leaf tables that it empties, and mprotect flushes no PROT_NONE
     vmas      VmaMap
     lineages  int64[..., 2]  OWNER, and MERGES (FLAGS of the mmap), of each call that made a VMA; the first is
                              of the memory in no VMA that is known
@@ -334,12 +334,12 @@ def change(w, kind, start, end):
 
 
 @either
-def change_small(w, kind, start, end, owner):
-    """Entries of 4 KiB in bytes start..end."""
+def change_small(w, kind, start, end, owner, cached=True):
+    """Entries of 4 KiB in bytes start..end; cached: TLBs may hold them."""
     for region in touched(w, start, end):
         lo, hi = covers(w, region, start, end)
         if w.regions[region, SLOT] < 0:
-            add(w, kind, w.regions[region, ROW], lo, hi, owner, 0, 0, 0)
+            add(w, kind, w.regions[region, ROW], lo, hi, owner, int(not cached), 0, 0)
 
 
 @either
@@ -541,7 +541,7 @@ def write_steps(w, last, until):
             change(w, call[NUMBER], call[FROM], call[TO])
             if frees_emptied(call):
                 free_emptied(w, call[FROM], call[TO])
-            flush(w, byte_at(w, call[FROM]), byte_at(w, call[TO]), False)
+            flush(w, byte_at(w, call[FROM]), byte_at(w, call[TO]), call[NUMBER] == CLEAR)
         elif kind == BRK:
             brk(w, call)
         elif kind == MOVE_PAGES:
@@ -602,7 +602,8 @@ def mprotect(w, call):
     while at < end:
         to, piece = stretch(w.vmas, at, end)
         if piece != NONE and w.vmas.edges[piece, PROT] != prot:
-            change_small(w, UPDATE, byte_at(w, at), byte_at(w, to), owner_at(w, piece))
+            cached = w.vmas.edges[piece, PROT] > 0 or call[FLAGS] == 0
+            change_small(w, UPDATE, byte_at(w, at), byte_at(w, to), owner_at(w, piece), cached)
         at = to
     change_huge(w, UPDATE, start, end, True, prot)
     flush(w, byte_at(w, start), byte_at(w, end), False)

@@ -40,7 +40,7 @@ class MmSteps(NamedTuple):
 
                    lo          hi         was          number         to
     SET            first slot  past last               VMA id
-    CLEAR, UPDATE  first slot  past last  VMA's owner
+    CLEAR, UPDATE  first slot  past last  VMA's owner  1: in no TLB
     MOVE           first slot  past last  VMA's owner  target row     first slot there, or SPLIT
     FREE                                               table
     FLUSH                                              shootdown
@@ -351,15 +351,22 @@ def replay_for(guest, host, any_steps=True):
 # Which walks are demand faults and what each step changes: the same under every policy, so found once.
 
 
+# Pages that are to be freed wait for the shootdown in batches: of 8 and 19 of 510 (MMU_GATHER_BUNDLE,
+# MAX_GATHER_BATCH_COUNT, MAX_GATHER_BATCH, include/asm-generic/tlb.h). When these are full, zap_pte_range
+# flushes, and goes on.
+GATHERED, CLEARED = 8 + 19 * 510, 2
+
+
 class PteState(NamedTuple):
     """State of the pass, carried from batch to batch.
 
     valid    uint64[L, 8]  bit map of the valid entries of each row
     exists   bool[T]       the table page exists on some node
     changed  int32[S]      valid entries each step changed; DATA, HOST_DATA, HINT: 1 if the page was mapped;
-                           FREE, TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
+                           FREE, TABLE_DATA: 1 if the table existed; FLUSH: shootdowns; RUN: 1
     made     uint8[S]      table pages a MOVE had to make for its target
-    pending  int64[2]      entries changed, and tables freed, since a FLUSH: by system calls, by balancing
+    pending  int64[3]      entries changed, and tables freed, since a FLUSH: by system calls, by balancing;
+                           those that a call cleared, whose pages it gathers
     """
 
     valid: np.ndarray
@@ -389,8 +396,10 @@ def carry_out(step, rows, parent, steps, mapped):
         mapped.exists[table] = False
         mapped.pending[by] += mapped.changed[step]
     elif kind == FLUSH:
-        mapped.changed[step] = mapped.pending[by] > 0
+        full = mapped.pending[CLEARED] // GATHERED if by == 0 else 0
+        mapped.changed[step] = full + (mapped.pending[by] > full * GATHERED)
         mapped.pending[by] = 0
+        mapped.pending[CLEARED] *= by
     elif kind in (CLEAR, UPDATE):
         row, lo, hi = slot_range(steps, step)
         changed = 0
@@ -400,7 +409,8 @@ def carry_out(step, rows, parent, steps, mapped):
             if kind == CLEAR:
                 mapped.valid[row, word] &= ~mask
         mapped.changed[step] = changed
-        mapped.pending[by] += changed
+        mapped.pending[by] += changed if steps.number[step] == 0 else 0
+        mapped.pending[CLEARED] += changed if kind == CLEAR else 0
     elif kind in (DATA, HOST_DATA, HINT):
         row, slot = steps.row[step], steps.lo[step]
         mapped.changed[step] = (mapped.valid[row, slot >> 6] >> np.uint64(slot & 63)) & ONE

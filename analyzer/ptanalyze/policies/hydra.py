@@ -34,8 +34,8 @@ DEGREE = (
 WHEN = "prefetch with every copied entry (3.4), or only with the first of a table page (4.1)"
 FILTER = (
     "which shootdowns spare CPUs on nodes that share no leaf table of the range: none; those of ranges "
-    "within one leaf table page (4.2); munmap's, and others' of ranges that end before that page does "
-    "(the paper's kernel); all; or all, but everyone as soon as another node shares one"
+    "within one leaf table page (4.2); munmap's and MADV_DONTNEED's, and others' of ranges that end before "
+    "that page does (the paper's kernel); all; or all, but everyone as soon as another node shares one"
 )
 
 
@@ -205,7 +205,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif kind == replay.FREE:
         free(state, steps.row[step], steps.number[step], by, node, counters)
     elif kind == replay.FLUSH:
-        shoot_down(state, steps.number[step], by, node, shootdowns, counters)
+        shoot_down(state, steps.number[step], by, node, shootdowns, mapped.changed[step], counters)
     elif kind in (replay.DATA, replay.HINT):
         row, slot = steps.row[step], steps.lo[step]
         owner = owner_of(state, row, slot)
@@ -302,7 +302,7 @@ def free(state, row, table, by, node, counters):
 
 
 @hook
-def shoot_down(state, number, by, node, shootdowns, counters):
+def shoot_down(state, number, by, node, shootdowns, times, counters):
     """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
     mode, sharing = state.options[2], state.sharing[by]
     several = state.flushed[by] == SEVERAL
@@ -315,7 +315,7 @@ def shoot_down(state, number, by, node, shootdowns, counters):
     live = shootdowns.live[number]
     for there in range(live.size):
         kind = IPI if (sharing >> np.uint64(there)) & ONE else IPI_SAVED
-        counters.events[kind, node, there] += live[there]
+        counters.events[kind, node, there] += times * live[there]
 
 
 HOOKS = GuestHooks(server_of, on_walk, on_step)

@@ -172,7 +172,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif kind == replay.FLUSH:
         live = shootdowns.live[steps.number[step]]
         for there in range(live.size):
-            counters.events[IPI, node, there] += live[there]
+            counters.events[IPI, node, there] += changed * live[there]
     elif kind == replay.TABLE_DATA:
         move(state, steps.number[step], steps.to[step], counters)
     elif kind == replay.RUN and state.rule[0] == FOLLOW:

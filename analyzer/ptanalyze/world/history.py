@@ -191,8 +191,9 @@ def _calls(
     starts, ends = made(events)
     done, (split, region) = carried_out(events[:last]), splits(events[:last], regions.twice)
     some, base, torn = events[done], region << np.uint64(REGION_SHIFT), events[split]
-    frees = emptying(some) & linux.frees_emptied_tables
-    flags, node = np.where(some["kind"] == Event.MADVISE, frees, merging(some)), placement.cpu_node
+    kinds = [some["kind"] == kind for kind in (Event.MADVISE, Event.MPROTECT)]
+    flags = np.select(kinds, [emptying(some) & linux.frees_emptied_tables, linux.spares_none], merging(some))
+    node = placement.cpu_node
     event, chunk, before, after = np.array(moves, np.int64).reshape(-1, 4).T
     older, younger = np.full(len(vmas), -1), np.full(len(starts), -1)
     calls = np.concatenate([
@@ -322,7 +323,7 @@ class History:
             self.exists.copy(),
             np.zeros(steps, np.int32),
             np.zeros(steps, np.uint8),
-            np.zeros(2, np.int64),
+            np.zeros(3, np.int64),
         )
 
 

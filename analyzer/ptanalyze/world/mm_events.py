@@ -48,6 +48,12 @@ class Linux(NamedTuple):
         return self >= (6, 14)
 
     @property
+    def spares_none(self) -> bool:
+        """mprotect flushes no entry that no TLB may hold, as of PROT_NONE (pte_needs_flush of x86, commit
+        c9fe66560bf2)."""
+        return self >= (5, 19)
+
+    @property
     def broadcasts(self) -> bool:
         """A process that was active on more than three CPUs at a shootdown has a global ASID from then on:
         INVLPGB flushes it everywhere without an IPI (consider_global_asid, arch/x86/mm/tlb.c). The kernel
