@@ -220,7 +220,9 @@ class Data:
                 return
             table, slot = self.order[self.cursor // 512], self.cursor % 512
             key = (table, slot) if self.by_host else self.entry(table, slot)
-            if key in (self.host if self.by_host else self.node):
+            small = not self.by_host and key[0] == 1
+            stays = small and len(self.case.trace.threads) == 1 and self.node.get(key) == node
+            if key in (self.host if self.by_host else self.node) and not stays:
                 if not self.by_host and key not in self.marked:
                     self.hint(key, node)
                     self.new_marks = True

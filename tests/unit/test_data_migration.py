@@ -63,8 +63,8 @@ def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
     return scenario, scenario.history.steps
 
 
-def passes(count, events=()):
-    return build_trace([(0, [HEAP + k * PAGE for k in range(8)])] * count, events)
+def passes(count, events=(), threads=2):
+    return build_trace([(0, [HEAP + k * PAGE for k in range(8)])] * count, events, threads)
 
 
 def test_a_further_run_scans_on_where_and_when_the_first_left_off():
@@ -135,7 +135,7 @@ def test_a_native_capture_has_no_hypervisor_and_a_schedule_needs_times():
 
 def executing(*chunks):
     """Passes of chunks of [thread, instructions], 1 us each by the recorder's clock."""
-    trace = build_trace([(thread, [HEAP + k * PAGE for k in range(8)]) for thread, _ in chunks])
+    trace = build_trace([(thread, [HEAP + k * PAGE for k in range(8)]) for thread, _ in chunks], threads=2)
     trace.chunks["instructions"] = [count for _, count in chunks]
     return trace
 
@@ -351,13 +351,13 @@ PAGES, NODES = 8, 2
 ONCE = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0)  # in the third chunk, then no more
 
 
-def balanced(policy, moves=ONCE, thread=0, passes=5, native=True):
+def balanced(policy, moves=ONCE, thread=0, passes=5, native=True, threads=2):
     """(Scenario, Counters): a thread of node `thread` goes through 8 pages on node 0, again and again."""
     vas = [HEAP + k * PAGE for k in range(PAGES)]
     entries = [(va, 1 + k) for k, va in enumerate(vas)]
     vmas = [(HEAP, HEAP + PAGES * PAGE, "h")]
     snapshot = build_snapshot(entries, vmas=vmas) if native else build_snapshot(entries, [], vmas=vmas)
-    process = case(snapshot, build_trace([(thread, vas)] * passes), NODES)
+    process = case(snapshot, build_trace([(thread, vas)] * passes, threads=threads), NODES)
     scenario = scenario_of(process).keeping(moves=moves)
     plan = plan_for(policy)
     shaped = plan.reshape(scenario)
@@ -378,8 +378,9 @@ def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
     before = steps.kind[np.flatnonzero(steps.kind == FLUSH) - 1].tolist()
     assert before == [HINT] + [DATA] * PAGES
     assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
-    stay, _ = balanced("linux")
+    stay, alone = balanced("linux")[0], balanced("linux", threads=1)[0]
     assert np.count_nonzero(stay.history.steps.kind == FLUSH) == 1
+    assert not len(alone.history.steps.kind), "pages are where the only thread runs"
 
 
 @pytest.mark.compiled

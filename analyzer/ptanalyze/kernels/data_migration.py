@@ -35,7 +35,8 @@ RANGE = 10  # only here: the data of slots lo..hi-1 are on node `to` from now on
 
 
 class Schedule(NamedTuple):
-    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages per ns, 0: no limit; burst  pages"""
+    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages per ns, 0: no limit; burst  pages;
+    alone  a process of one thread"""
 
     on: bool
     by_host: bool
@@ -44,6 +45,7 @@ class Schedule(NamedTuple):
     scan: int
     rate: float
     burst: float
+    alone: bool
 
 
 class Where(NamedTuple):
@@ -222,6 +224,7 @@ def scan(w, now, node, where, schedule, state, out):
     """task_numa_work: mark the next mapped pages; shoot down these marks together (change_prot_numa).
 
     A guest's (or native) kernel rewrites entries of pages that were not marked; a hypervisor's do not count.
+    Of one thread alone it leaves pages of 4 KiB on its node (change_pte_range, commit 3e321587).
     """
     clock = state.clock
     clock[NEXT_SCAN] = now + schedule.period
@@ -230,7 +233,8 @@ def scan(w, now, node, where, schedule, state, out):
     marked = False
     while budget > 0 and seen < most:
         row, slot = where.order[clock[ROW]], clock[SLOT]
-        if pages[row, slot] >= 0:
+        left = schedule.alone and not schedule.by_host and where.pages[row] == 1
+        if pages[row, slot] >= 0 and not (left and pages[row, slot] & ~MARKED == node):
             if not schedule.by_host and pages[row, slot] < MARKED:
                 put(state, out, w, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
                 marked = True

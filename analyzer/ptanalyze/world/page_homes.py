@@ -482,6 +482,7 @@ def _schedule(program: TracedProgram) -> kernels.Schedule:
         max(round(moves.scan_size_mb * PAGES_A_MB), 1),
         rate,
         max(rate * BURST_NS, 1.0),
+        len(program.trace.threads) == 1,
     )
 
 
