@@ -82,6 +82,7 @@ class Workload:
     tlb_entries    of the last-level TLBs of the CPUs in the trace, 0 without one, or of samples
     process        what -p takes for the captured process, the name of its program; PID where none is known
     started        whether it was recorded from its start, as who recorded it; else it runs as a service does
+    command        what starts it, ./app where that is not known, or of more than TYPED characters
     """
 
     walks: np.ndarray
@@ -102,6 +103,7 @@ class Workload:
     tlb_entries: int = 0
     process: str = "PID"
     started: bool = True
+    command: str = "./app"
 
     @property
     def number(self) -> str:
@@ -166,6 +168,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
     how, threads, whole = scenario.placement.how, threads_of(scenario), traced > scenario.trace.sampled_walks
     unheld = scenario.growth.factor > 1 and not memory <= room  # nor where a node's size is not known
     small = 0 if snapshot.native else int(np.count_nonzero(snapshot.nested.level == 1))
+    command = str(scenario.trace.facts.get("command", ""))
     could = snapshot.native and threads <= machine.cpus_per_node and not unheld and not others
     return Workload(
         scenario.walks_by_node,
@@ -184,8 +187,9 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         at_once=_at_once(scenario, node) if traced else 0.0,
         cpu_nodes=machine.cpu_nodes if machine.memory_nodes else (),
         tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * whole,
-        process=process_of(snapshot.facts, str(scenario.trace.facts.get("command", ""))),
+        process=process_of(snapshot.facts, command),
         started=whole and "another_user" not in snapshot.facts,
+        command=command if whole and 0 < len(command) <= TYPED else "./app",
     )
 
 
@@ -304,7 +308,7 @@ PRIVATE = 0.1  # share of leaf tables that several nodes walk through, below whi
 CROWDED = 0.6  # share of data that one node serves, from which on its bandwidth limits several readers
 SEVERAL, SPANS = 1.5, 4  # nodes of equal shares that read at a time: in a part of so many of the trace
 EVEN = 1.25  # times its equal share, up to which a node serves no more than interleaved data would have it
-CAUTIONS = 2  # on a first screen
+CAUTIONS, TYPED = 2, 60  # on a first screen
 WITH_DATA = {"bind", "interleave", "migrate", "migrate-vm"}  # actions that place data, too
 KNOBS = {  # allocators with a line about huge pages, and what must be allowed for it to do something
     **dict.fromkeys(("arenas", "glibc", "jemalloc", "redis", "java"), ("madvise",)),
@@ -619,7 +623,8 @@ def _action(base: Result, parts: Sequence[Part], within: Sequence[Result], about
     alone = about.threads > 1 and about.thin is None and about.may_fit_one_node
     if (about.fits or alone) and placed >= huge:
         nodes = [*map(str, about.on_host(about.node))]
-        return message("type", "bind", nodes=",".join(nodes), node=nodes[0], threads=about.threads)
+        named = {"nodes": ",".join(nodes), "node": nodes[0], "threads": about.threads}
+        return message("type", "bind", start=about.command, **named)
     return next(filter(None, (_of_part(part, base, within, about) for part in noticed)), None)
 
 
@@ -653,7 +658,7 @@ def _spread_data(base: Result, within: Sequence[Result], about: Workload) -> Mes
     if times <= EVEN or lost or about.at_once < SEVERAL:
         return None
     where, on_host = message("where", "guest" if about.vm else "here"), about.on_host
-    start = "./app" if about.vm is not False else "qemu-system-x86_64 ..."
+    start = about.command if about.vm is not False else "qemu-system-x86_64 ..."
     nodes = ",".join(str(on_host(one)[0]) for one in about.cpu_nodes) or "all"
     return message("type", INTERLEAVE, where=where, start=start, nodes=nodes, node=on_host(node)[0])
 
@@ -668,6 +673,7 @@ def _huge(part: Part, about: Workload) -> Message | None:
     knob = "anonymous" if about.allocator == "malloc" and about.huge_pages != "madvise" else about.allocator
     line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
     named = {"where": message("where", where), "knob": message("knob", knob), "number": about.number}
+    named["start"] = about.command
     typed = message("type", knob if about.started and knob != "arenas" else "malloc", line=line, **named)
     both = about.vm is not None and about.host_small > HOST_IS_HUGE
     return message("type", "in-both", line=typed) if both else typed
