@@ -6,7 +6,7 @@ import pytest
 from ptanalyze.analysis.setup import Setup, open_replay_capture
 from ptanalyze.analysis.verdict import workload
 from ptanalyze.analysis.whatif import replay, timeline
-from ptanalyze.core.columns import FILLS
+from ptanalyze.core.columns import FILLS, REFILLS
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.world.mm_events import chunk_at
@@ -117,11 +117,13 @@ def test_a_fill_is_said_and_left_out_as_said(tmp_path):
     asked = {"threads": 2, "accesses": 36_000, "init": "single", "placement": "first-touch"}
     whole = synth(tmp_path / "whole", "40M", init_trace=True, **asked)
     work = synth(tmp_path / "work", "40M", init_trace=False, **asked)
-    share = replay(whole, "mitosis").results[0].finding(FILLS).numbers["share"]
+    every = replay(whole, "mitosis").results
+    share = every[0].finding(FILLS).numbers["share"]
+    assert every[0].finding(REFILLS) is not None and every[1].break_even is None
     assert share == pytest.approx(10240 / 46240, abs=0.01)
     assert replay(work, "mitosis").results[0].finding(FILLS) is None
     part = replay(whole, "mitosis", begin=f"{100 * share:.3f}%").results
-    assert part[0].finding(FILLS) is None
+    assert part[0].finding(FILLS) is part[0].finding(REFILLS) is None and part[1].break_even is not None
     for mine, theirs in zip(part, replay(work, "mitosis").results, strict=True):
         assert mine.walks == pytest.approx(theirs.walks, abs=4096), "a part begins with a chunk"
         assert mine.speedup.middle == pytest.approx(theirs.speedup.middle, abs=0.005)

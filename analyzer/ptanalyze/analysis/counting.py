@@ -15,6 +15,7 @@ from ..core.columns import (
     ELSEWHERE,
     GONE,
     NOTE,
+    REFILLS,
     SAMPLED,
     SHORT,
     SILENT,
@@ -30,7 +31,7 @@ from ..core.trace import GUEST_BIT, SLOT_BITS, blocks, lines_per_page
 from ..cost.counts import AS_TRACED, DRAM, STEADY, TRACED, WARM, Counts, Series, instructions
 from ..cost.price import Unknowns, of_larger, price
 from ..cost.result import EVERY_NODE, Result
-from ..kernels import CALLS, PTE_COPY, PTE_FANOUT, Counters
+from ..kernels import CALLS, FAULT, PTE_COPY, PTE_FANOUT, Counters
 from ..kernels.replay import PteState, counters
 from ..policies import Plan
 from ..policies.contract import RECORD
@@ -158,6 +159,8 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     found.append(noted("steady-state" if warm else COLD))
     if warm and region.begin is None and not scenario.steady_from:
         found += fills(scenario.trace, scenario.captured)
+        first, further = (one.events[:, FAULT].sum() for one in (run.first or run.counters, run.counters))
+        found += [noted(REFILLS)] if 0 < first <= 2 * further else []
     found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)
     found += moved(series) if series is not None else []
     found += share_of_cache(scenario.machine)

@@ -92,6 +92,7 @@ MADVISE = "madvise"  # what the program says about huge pages
 NO_RATE = "footprint-unknown"  # accessed bits tell no reads from DRAM
 SCALE = "scale"  # of the run that a smaller capture stands for
 FILLS = "fills"  # memory, in the first part of a whole run
+REFILLS = "refills"  # memory, in each run
 SAMPLED = "sampled"
 SEARCHES = "searches"  # in a larger run deeper
 SHORT = "short-region"

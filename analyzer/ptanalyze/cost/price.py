@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import FILLS, MEASURED, Finding, message, noted
+from ..core.columns import FILLS, MEASURED, REFILLS, Finding, message, noted
 from ..core.errors import UsageError
 from ..core.interval import Interval
 from .counts import (
@@ -162,7 +162,8 @@ class Pricing:
                     run_time["speedup"] = trial.gain
             if law.calibration is None:
                 findings = (*findings, *lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz))
-        if base and base.run_seconds and base.run_cycles and all(one.code != FILLS for one in findings):
+        keeps = not {FILLS, REFILLS} & {one.code for one in findings}  # its memory from run to run
+        if base and base.run_seconds and base.run_cycles and keeps:
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
             run_time["first_runs"] = first_ns / (1e9 * base.run_seconds) if extra >= 1 else 0.0
