@@ -178,8 +178,7 @@ finally:
 
 @pytest.mark.parametrize("at", ["signal", "typing", "importlib", "ptanalyze.cli", "click"])
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(at):
-    argv = [sys.executable, "-c", INTERRUPTED.format(at=at)]
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(at=at)], capture_output=True, text=True)
     assert done.stderr == "ptanalyze: interrupted\n" and done.returncode == 130
     early = done.stdout.split()
     assert early and all(name.startswith("ptanalyze") for name in early), "heeded only by Python itself"

@@ -202,8 +202,7 @@ def test_a_command_explains_itself_in_sentences_and_wrong_usage_in_a_line(pt, na
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_every_command_has_an_example_that_names_options_it_has(name):
-    text = LEAVES[name].help.replace("\n", " ")
-    example = re.search(r"Examples?(?: \([^)]*\))?: +(.*)", text)
+    example = re.search(r"Examples?(?: \([^)]*\))?: +(.*)", LEAVES[name].help.replace("\n", " "))
     assert example, name
     options = {word for one in LEAVES[name].params for word in (*one.opts, *one.secondary_opts)}
     told = re.findall(rf"ptanalyze {name}((?: [^;&|]*)?)", example[1]) if example else []

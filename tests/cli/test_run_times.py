@@ -121,8 +121,7 @@ def test_elapsed_time_comes_from_the_file_or_from_an_option(pt, perf):
     asked = ("calibrate", "--remote", remote, "--placement", "RR", "--predict", "LR", "--json")
     from_file = pt(*asked, "--local", clocked, "--remote-seconds", 437)
     assert json.loads(from_file.out)["result"]["predictions"][0]["seconds"] is not None
-    from_option = pt(*asked, "--local", local, "--seconds", 260, "--remote-seconds", 437)
-    for ran in (from_file, from_option):
+    for ran in (from_file, pt(*asked, "--local", local, "--seconds", 260, "--remote-seconds", 437)):
         (only,) = json.loads(ran.out)["result"]["predictions"]
         assert only["seconds"][1] == pytest.approx(260 + (437 - 260) / 2)
 

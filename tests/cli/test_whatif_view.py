@@ -241,8 +241,7 @@ def test_combined_policies_commute(pt, vm_sample):
 def small(tmp_path_factory):
     """A capture whose leaf entries fit the caches."""
     place = tmp_path_factory.mktemp("small") / "made"
-    made = ["synth", "-o", str(place), "--size", "16M", "--accesses", "40000", "--no-init-trace"]
-    assert run(made) == 0
+    assert run(["synth", "-o", str(place), "--size", "16M", "--accesses", "40000", "--no-init-trace"]) == 0
     return place
 
 

@@ -90,8 +90,7 @@ def run_seed(kind, seed, made, place, begin):
 def child(seeds, kinds, made, place, board, told):
     """Run seeds until killed, or until they end; what is done goes to `told`."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     first = high = peak()
     for seed in seeds:
         kind = kinds(seed)

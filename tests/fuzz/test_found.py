@@ -116,8 +116,7 @@ CAPTURES = {
 @pytest.mark.parametrize("command", [("check",), ("info",), ("whatif", "-p", "linux"), ("redact", "-o", "r")])
 def test_a_capture_that_says_what_cannot_be(capfd, sealed, tmp_path, monkeypatch, what, command):
     monkeypatch.chdir(tmp_path)
-    base = "vm" if "VM" in what else "four"
-    ended(capfd, command[0], sealed(base, CAPTURES[what]), *command[1:])
+    ended(capfd, command[0], sealed("vm" if "VM" in what else "four", CAPTURES[what]), *command[1:])
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ def topology_is_the_machines(topology, machine, ram):
     for node in topology.nodes:
         assert node.cpus == (node.id,)
         assert node.distance == tuple(machine.distance(node.id, other) for other in range(machine.nodes))
-        edges = np.concatenate([node.frames[:, 0], node.frames[:, 1] - 1])
-        assert (ram.node(edges) == node.id).all()
+        assert (ram.node(np.concatenate([node.frames[:, 0], node.frames[:, 1] - 1])) == node.id).all()
     frames = sum(int((node.frames[:, 1] - node.frames[:, 0]).sum()) for node in topology.nodes)
     assert frames * 4096 == machine.bytes
 

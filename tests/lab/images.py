@@ -78,8 +78,7 @@ def kernel(file=None):
     root = cache() / package
     if not root.is_dir():
         with tempfile.TemporaryDirectory(dir=cache()) as inside:
-            files = with_its_parts(file) if file else fetched(package, inside)
-            unpack(files, Path(inside) / "root")
+            unpack(with_its_parts(file) if file else fetched(package, inside), Path(inside) / "root")
             os.rename(Path(inside) / "root", root)
     (modules,) = (root / "lib/modules").iterdir()
     return Kernel(modules.name, image_in(root), root / "vmlinux", root)

@@ -83,8 +83,7 @@ class Ram:
         frames = np.asarray(frames, np.int64)
         high = frames >= FOUR_GIB // PAGE
         page = np.where(high, frames - FOUR_GIB // PAGE + self.low, frames)
-        there = (frames >= 0) & (page < self.count) & (high | (frames < self.low))
-        return np.where(there, page, -1)
+        return np.where((frames >= 0) & (page < self.count) & (high | (frames < self.low)), page, -1)
 
     def node(self, frames):
         """int16: node of each frame, -1 where there is no memory."""

@@ -86,8 +86,7 @@ def run_guest(name, guest, regions, kernel, ptdump, programs, place):
     for where in (run.share, run.share / "guest"):
         assert (where / "ptdump.status").read_text() == "0\n", (where / "ptdump.output").read_text()
     inside, vmm = snapshot_of(run.share / "guest/dump"), snapshot_of(run.share / "vmm.dump")
-    touched = read_log((run.share / "guest/touched").read_text(), regions)
-    return Nested(guest, run, inside, vmm, touched)
+    return Nested(guest, run, inside, vmm, read_log((run.share / "guest/touched").read_text(), regions))
 
 
 def walked_tree(dump):

@@ -160,8 +160,7 @@ def test_what_the_guest_wrote_is_found_through_the_nested_tables(vmm):
     assert (run.ram.first_words(frames) == magic(at)).all()
     assert set(level) == ({2} if backend.huge else {1})
     if backend.nodes:
-        half = (at >= backend.mib << 19).astype(int)
-        assert (run.ram.node(frames) == np.array(backend.nodes)[half]).all()
+        assert (run.ram.node(frames) == np.array(backend.nodes)[(at >= backend.mib << 19).astype(int)]).all()
 
 
 def test_slots_are_those_of_the_variant(vmm):

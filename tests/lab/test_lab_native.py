@@ -153,8 +153,7 @@ def moved(kernel, ptdump, programs, request):
 @pytest.mark.lab(full=True)
 def test_tables_that_a_cpuset_left_behind_are_relocated_there_and_back(moved):
     run = moved
-    where = {name: tables_and_data(run.share / name) for name in ("born", "moved", "near", "far")}
-    assert where == {
+    assert {name: tables_and_data(run.share / name) for name in ("born", "moved", "near", "far")} == {
         "born": ([0, 32], [0, 16384]),
         "moved": ([0, 32], [16384, 0]),
         "near": ([32, 0], [16384, 0]),

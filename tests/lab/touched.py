@@ -108,8 +108,7 @@ def translate(tree, addresses):
         nearest = np.searchsorted(bases[order], addresses, side="right") - 1
         table = at[order[nearest]]
         inside = (nearest >= 0) & ((addresses - tree.base[table]) >> shift < 512)
-        slot = ((addresses >> shift) & np.uint64(511)).astype(np.int64)
-        raw = tree.entries[table[inside], slot[inside]]
+        raw = tree.entries[table[inside], ((addresses >> shift) & np.uint64(511)).astype(np.int64)[inside]]
         leaf = entries.leaf(raw, level, tree.encoding)
         here = np.flatnonzero(inside)[leaf]
         within = (addresses[here] & ((np.uint64(1) << shift) - np.uint64(1))) >> np.uint64(12)

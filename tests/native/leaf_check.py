@@ -29,8 +29,7 @@ def dumped(capture):
         raw, size = entries[ids], 512 ** (level - 1)
         present = raw & np.uint64(1) != 0
         hidden = ~present & (raw & np.uint64(0x100 if level == 1 else 0x180) != 0)
-        leaf = (present | hidden) & ((raw & np.uint64(0x80) != 0) if level > 1 else True)
-        at, slot = np.nonzero(leaf)
+        at, slot = np.nonzero((present | hidden) & ((raw & np.uint64(0x80) != 0) if level > 1 else True))
         word = np.where(hidden[at, slot], ~raw[at, slot], raw[at, slot]) & ADDRESS
         first = (tables["base"][ids[at]] >> np.uint64(12)).astype(np.int64) + slot * size
         frame = (word >> np.uint64(12)).astype(np.int64) // size * size

@@ -33,8 +33,7 @@ def registers(ask):
     """[Registers] of every vCPU."""
     vcpus = []
     for cpu in ask("query-cpus-fast"):
-        text = ask(line="info registers", **{"cpu-index": cpu["cpu-index"]})
-        values = dict(REGISTER.findall(text))
+        values = dict(REGISTER.findall(ask(line="info registers", **{"cpu-index": cpu["cpu-index"]})))
         named = (int(values[name], 16) for name in ("CR0", "CR3", "CR4", "EFER"))
         vcpus.append(Registers(cpu["cpu-index"], cpu["thread-id"], *named))
     return vcpus

@@ -274,8 +274,7 @@ def test_one_of_several_vms_is_chosen_by_its_descriptor(vmm, tmp_path):
 def test_a_vm_that_ends_while_it_is_read_leaves_nothing(vmm, tmp_path):
     dumping.need_kvm()
     with dumping.running(vmm, 65536, 2 << 20) as (process, _):
-        killer = threading.Timer(0.5, process.kill)
-        killer.start()
+        threading.Timer(0.5, process.kill).start()
         with pytest.raises((PartialDataError, UsageError), match=f"PID {process.pid}: .*") as caught:
             for attempt in range(1000):
                 dump_vm(process.pid, tmp_path / f"d{attempt}")

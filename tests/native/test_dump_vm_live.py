@@ -131,8 +131,7 @@ def test_tables_that_two_roots_share_count_once(memory):
     names = ("entries", "base", "frame", "node", "level", "flags")
     twice = {name: np.concatenate([getattr(host.tree, name)] * 2) for name in names}
     twice["frame"][4] = 9  # a root of its own
-    parent = np.array([-1, 0, 1, 2, -1, 4, 5, 6], np.int32)
-    tree = Tree(**twice, parent=parent, levels=4, encoding="kvm")
+    tree = Tree(**twice, parent=np.array([-1, 0, 1, 2, -1, 4, 5, 6], np.int32), levels=4, encoding="kvm")
     roots = tuple(Root(frame=frame, kind="tdp_mmu", table=at, levels=4) for frame, at in ((0, 0), (9, 4)))
     host = replace(host, tree=tree, roots=roots)
     first, check = reasons(host)[0], kvms_count(host)

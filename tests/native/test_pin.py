@@ -44,8 +44,7 @@ WITHOUT = [
 def test_without_a_kit_one_line_says_what_to_do(tmp_path, there, says):
     for name in there or ():
         (tmp_path / name).touch(0o755)
-    kit = {} if there is None else {"PIN_ROOT": str(tmp_path)}
-    done = words([SCRIPT, tmp_path / "report"], **kit)
+    done = words([SCRIPT, tmp_path / "report"], **{} if there is None else {"PIN_ROOT": str(tmp_path)})
     assert done.returncode == 2 and done.stdout == "" and not (tmp_path / "report").exists()
     assert says in done.stderr and len(done.stderr.splitlines()) == 1
 

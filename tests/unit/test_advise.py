@@ -253,8 +253,7 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
     """Its threads moved to node 1; first-touch as such is not named, it needs a further start."""
     report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="1,1,1,1,1")
     assert (report.verdict.kind, report.verdict.action.code) == (kind, action)
-    said = [one.code for one in report.verdict.cautions]
-    assert ("as-started" in said[:2]) is (policy == "first-touch")
+    assert ("as-started" in [one.code for one in report.verdict.cautions][:2]) is (policy == "first-touch")
 
 
 @pytest.mark.parametrize(

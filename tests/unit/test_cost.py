@@ -468,8 +468,7 @@ def test_local_tables_and_local_data_follow_the_law_at_each_end():
     ends = tables(0.5, 2.0, 1), tables(0.7, 1.25, 0.5), tables(0.9, 0.5, 0)
     assert tuple(found.local_tables) == pytest.approx(ends)
     ends = data(0.7, 1.25, 0.5), data(0.5, 0.5, 1)
-    low = min(ends[0], data(0.9, 2.0, 0))
-    assert tuple(found.local_data) == pytest.approx((low, *ends))
+    assert tuple(found.local_data) == pytest.approx((min(ends[0], data(0.9, 2.0, 0)), *ends))
     [cached] = prices(reads(0, 1000), data=remote_data(1000), beyond=(1.0, 0.0))
     assert tuple(cached.local_data) == (1, 1, 1)
     assert prices(reads(0, 1000))[0].local_data is None
@@ -773,8 +772,7 @@ def histories(nodes):
 
 def per_entry(rows, ghz, fixed):
     """ns per copied entry: what a fault takes beyond `fixed` ns, over the entries that it copies."""
-    each = (rows.entries_copied / rows.events).median()
-    return (rows.remote_fault_cycles.median() / ghz - fixed) / each
+    return (rows.remote_fault_cycles.median() / ghz - fixed) / (rows.entries_copied / rows.events).median()
 
 
 @pytest.mark.parametrize(

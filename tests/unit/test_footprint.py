@@ -32,8 +32,7 @@ def exact_curve(lines, lengths):
     """Mean number of distinct lines in windows of each length of an endless repetition of the stream, 60 of
     them or as many as cover it."""
     half, lines = len(lines), np.concatenate([lines, lines])
-    starts = [range(0, half, max(half // max(60, half // w), 1)) for w in lengths]
-    windows = zip(lengths, starts, strict=True)
+    windows = zip(lengths, [range(0, half, max(half // max(60, half // w), 1)) for w in lengths], strict=True)
     return np.array([np.mean([len(set(lines[a : a + w].tolist())) for a in of]) for w, of in windows])
 
 

@@ -101,8 +101,7 @@ def plain(scenario):
         if kind in (1, 3) and row in first:
             steps.append((at, kind, first[row] + lo, hi - lo, first[other] + to if kind == 3 else 0))
     valid = np.unpackbits(history.valid.view(np.uint8), axis=1, bitorder="little")
-    premapped = {first[r] + int(s) for r, s in np.argwhere(valid) if r in first}
-    return walks, steps, premapped
+    return walks, steps, {first[r] + int(s) for r, s in np.argwhere(valid) if r in first}
 
 
 def reserved(scenario, *how, **named):
@@ -228,8 +227,7 @@ def test_runs_cover_each_slot_of_each_segment_once(segments):
         if not mine & taken:
             taken |= mine
             rows.append((7, lo, max(mine) + 1, row))
-    columns = np.array(rows, np.int64).reshape(-1, 4).T
-    runs = list(zip(*line_runs(*columns), strict=True))
+    runs = list(zip(*line_runs(*np.array(rows, np.int64).reshape(-1, 4).T), strict=True))
     slots = [
         (int(table), 8 * line + k, int(row))
         for table, first, last, mask, row in runs
@@ -245,21 +243,18 @@ def test_runs_cover_each_slot_of_each_segment_once(segments):
 def test_pages_of_one_program_between_those_of_k_others_are_k_plus_1_times_as_scattered():
     """Section 3.2: co-runners that fault in turn push neighbours apart."""
     for others in range(8):
-        pages = [(GIB + k * KIB4, k * (others + 1)) for k in range(512)]
-        assert measured(pages).mean() == others + 1
+        assert measured([(GIB + k * KIB4, k * (others + 1)) for k in range(512)]).mean() == others + 1
 
 
 def test_only_full_lines_can_be_looked_at_alone():
-    pages = [(GIB + k * KIB4, 8 * k) for k in range(8)] + [(GIB + 9 * KIB4, 99)]
-    found = measured(pages)
+    found = measured([(GIB + k * KIB4, 8 * k) for k in range(8)] + [(GIB + 9 * KIB4, 99)])
     assert found.mean() == 4.5 and found.mean(full=True) == 8
     assert [row["gPT lines"] for row in found.summary() + found.summary(full=True)] == [2, 1]
 
 
 def test_frames_the_host_does_not_map_are_unresolved_until_the_host_fills_them():
     snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
-    leaf = int(space_of(snapshot).host_of[0]) - len(snapshot.guest)
-    snapshot.host.entries[leaf, [8, 16]] = 0
+    snapshot.host.entries[int(space_of(snapshot).host_of[0]) - len(snapshot.guest), [8, 16]] = 0
     found = measure(space_of(snapshot))
     assert found.unresolved.tolist() == [2] and found.mean() == 6 and found.mean(full=True) is None
     assert measure(space_of(snapshot), filled=True).mean() == 8

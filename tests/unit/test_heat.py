@@ -113,8 +113,7 @@ def test_rates_of_walks_at_random_times_are_found_over_six_decades():
 @pytest.mark.parametrize("rate", [1, 3, 10, 30, 100, 250])
 def test_walks_at_equal_intervals_count_a_fifth_more_at_most(rate):
     seconds, samples = np.array([1, 4, 17, 72, 300]) / 1e3, np.full(5, 20)
-    chance = np.minimum(rate * seconds, 1)
-    seen = np.random.default_rng(4).binomial(samples, chance, (1000, 5))
+    seen = np.random.default_rng(4).binomial(samples, np.minimum(rate * seconds, 1), (1000, 5))
     assert 1 < rates(seen, samples, seconds).mean() / rate < 1.22
 
 
@@ -346,8 +345,7 @@ def test_a_margin_is_that_of_independent_groups():
     """The jackknife's variance of a mean of n values is that of the values / n."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
     left_out = np.array([np.delete(values, k).mean() for k in range(5)])
-    expected = 2.776 * np.sqrt(values.var(ddof=1) / 5)
-    assert float(margins(left_out)) == pytest.approx(expected, rel=1e-6)
+    assert float(margins(left_out)) == pytest.approx(2.776 * np.sqrt(values.var(ddof=1) / 5), rel=1e-6)
 
 
 def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():

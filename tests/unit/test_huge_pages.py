@@ -68,8 +68,7 @@ def full(regions=1, host=None, vma=None):
 
 def ask(snapshot, *names, params=None, touched=(GIB,), trace=True):
     """[Result]: linux's, then those of the policies."""
-    seen = build_trace([(0, list(touched))]) if trace else None
-    return ask_of(snapshot, *names, params=params, trace=seen)
+    return ask_of(snapshot, *names, params=params, trace=build_trace([(0, list(touched))]) if trace else None)
 
 
 @pytest.mark.parametrize(("layers", "walks"), [("both", 2), ("gpt", 8), ("ept", 8)])
@@ -223,8 +222,7 @@ def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():
 def test_a_huge_fault_zeroes_2_mib_at_the_price_of_512_pages(regions, touched):
     """n faults of 4 KiB that fill a region zero no more than its one fault of 2 MiB."""
     step = regions * REGION // touched
-    seen = tuple(GIB + k * step for k in range(touched))
-    linux, thp = ask(full(regions), "thp", touched=seen)
+    linux, thp = ask(full(regions), "thp", touched=tuple(GIB + k * step for k in range(touched)))
     small = COSTS.fault_ns + COSTS.entry.fill.first
     assert (linux.count("faults"), linux.count("pages_zeroed")) == (touched, touched)
     assert (thp.count("faults"), thp.count("pages_zeroed")) == (regions, 512 * regions)
@@ -525,8 +523,7 @@ def test_each_mapping_comes_with_its_line(name, said):
     assert line.startswith(said) and line_to_type(*vma, fits=True, asked=True).startswith("nothing")
     arena = line_to_type(name, 64 << 20, 128 << 20, fits=True, asked=False)  # of a thread, by glibc
     assert ("; from malloc: MALLOC_ARENA_MAX=1 GLIBC" in arena) is (not name)
-    small = line_to_type(*vma, fits=False, asked=False)  # spared by its neighbours: nothing to type
-    assert small == (line if name.startswith("/") else "-")
+    assert line_to_type(*vma, fits=False, asked=False) == (line if name.startswith("/") else "-")
 
 
 @pytest.mark.parametrize("walks", [200, 20_000])
@@ -547,8 +544,7 @@ def test_lines_are_those_of_mappings_that_save_what_is_worth_typing(walks):
     table["saved_share"] = table["walks_saved"] / walks
     table.attrs = {"walks": walks, "findings": []}
     first, _, last = view(table)
-    share = 80 / walks
-    assert first.lines[0] == str(message("hugepages", "best", name="/x", start=0x200000, share=share))
+    assert first.lines[0] == str(message("hugepages", "best", name="/x", start=0x200000, share=80 / walks))
     assert bool(last.lines) == (walks == 200)
     assert not last.lines or "200000" in str(last.lines[0])
 

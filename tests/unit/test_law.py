@@ -123,8 +123,7 @@ def test_shares_lie_between_the_ends_and_their_share_of_the_way():
 
 def test_remote_data_stretch_cycles_outside_walks_alone():
     native = calibrate_runs(Run(1000.0, 400.0, 0.0), native=True)
-    far = native.remote_stretch.middle - 1
-    expected = 1 + 0.6 * native.data_share.middle * far
+    expected = 1 + 0.6 * native.data_share.middle * (native.remote_stretch.middle - 1)
     assert predict_placement(native, "LP-RD").middle == pytest.approx(expected, rel=0.2)
     both = predict_placement(native, "RP-RD").middle - 1
     apart = (predict_placement(native, name).middle for name in ("LP-RD", "RP"))

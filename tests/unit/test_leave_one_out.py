@@ -202,8 +202,7 @@ def test_reference_rows_say_where_they_are_from_and_why_they_are_not_used():
     assert len(prior.FILES) == rows.paper.nunique() == 2
     assert set(rows.use) == {"fit", "check", "data", "no"}
     assert (rows[rows.use != "fit"].query("family != 'system-calls'").note != "").all()
-    used = rows[rows.use != "no"]
-    assert not used.duplicated(["paper", "family", "workload", "config", "quantity"]).any()
+    assert not rows[rows.use != "no"].duplicated(["paper", "family", "workload", "config", "quantity"]).any()
     assert np.isfinite(rows.value).all() and (rows.value >= 0).all()
 
 

@@ -288,5 +288,4 @@ def test_root_is_not_sent_through_sudo(monkeypatch, uid, behind):
     assert errors.as_root() == (errors.program() if root else f"sudo {this_program()}")
     assert errors.as_root(anywhere=True) == f"{'' if root else 'sudo '}{sys.prefix}/bin/ptanalyze"
     sources = PACKAGE.parent.glob("ptanalyze*/**/*.py")
-    put_together = [path.name for path in sources if "sudo {" in path.read_text("utf-8")]
-    assert put_together == ["errors.py"]
+    assert [path.name for path in sources if "sudo {" in path.read_text("utf-8")] == ["errors.py"]

@@ -284,8 +284,7 @@ def test_without_a_trace_a_trial_tells_of_page_size_alone():
         [pages] = [part for part in found.parts if part.kind == PAGES]
         assert pages.measured == pages.gain == gain and mitosis.speedup is None
         assert (found.kind == PAGES) is (found.action is not None) is (gain.low > 1)
-        own = asked(None, traced=False, own=trial)
-        assert verdict(own, about).parts == found.parts
+        assert verdict(asked(None, traced=False, own=trial), about).parts == found.parts
         turns = msgspec.structs.replace(trial, huge_over_split=Interval(1.03, 1.08, 1.14))
         for share, told in ((0.0, turns.huge_over_split), (0.3, gain)):  # as trial --pages begins
             some = msgspec.structs.replace(turns, huge_share_found=share)

@@ -186,8 +186,7 @@ ACCESSES = [b"cpu/mem-loads/P", b"mem-stores", b"page-faults:u", b"ibs_op//", b"
 def sampled_trace(tmp_path, events, pages=(1, 1, 2, 1, 1 << 20)):
     """The Trace of a perf text with samples of the events in turn."""
     of = [(10 + k, events[k % len(events)], page << 12) for k, page in enumerate(pages)]
-    text = b"".join(b"7 [000] %d.5:  %s:  %x\n" % one for one in of)
-    import_samples(io.BytesIO(text), tmp_path / "t.ptt")
+    import_samples(io.BytesIO(b"".join(b"7 [000] %d.5:  %s:  %x\n" % one for one in of)), tmp_path / "t.ptt")
     return read_trace(tmp_path / "t.ptt")
 
 
@@ -380,8 +379,7 @@ def sampled(tables, where, event="cpu/mem-loads/P", count=300):
     rows = [(7 + k % 2, int(pages[which])) for k, which in enumerate(chosen)]
     rows += rows[:50] * 2  # the same pages again and again: each time a sample
     lines = (f"{tid} [000] {10 + k}.500000: {event}: {page << 12:x}\n" for k, (tid, page) in enumerate(rows))
-    text = "".join(lines)
-    (where / "samples.txt").write_text(text)
+    (where / "samples.txt").write_text("".join(lines))
     import_capture("perf-script", where / "samples.txt", where / "made", pages=tables.directory)
     return load(where / "made"), rows
 

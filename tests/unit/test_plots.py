@@ -129,8 +129,7 @@ def test_walk_cycles_stand_for_run_time(untraced):
 
 def test_memory_stands_beside_speedups(many):
     rows = gains(many.frame).set_index("label")
-    by_policy = many.frame.set_index("policy")
-    pages = by_policy[["pt_bytes_peak", "ept_bytes"]].sum(axis=1)
+    pages = many.frame.set_index("policy")[["pt_bytes_peak", "ept_bytes"]].sum(axis=1)
     linux, mitosis = pages["linux"], pages["mitosis"]
     assert rows["bytes"]["mitosis"] == mitosis - linux > 0 == rows["bytes"]["linux"]
     figure = plots.speedup(many.frame)
@@ -260,8 +259,7 @@ def test_fragmentation_bars_are_shares(vm):
 
 
 def test_each_lowest_table_of_the_map_has_a_slot():
-    level = np.array([4, 3, 2, 1, 1, 2, 3, 2, 1])  # the second level-2 table maps huge pages
-    start, end = extents(level)
+    start, end = extents(np.array([4, 3, 2, 1, 1, 2, 3, 2, 1]))
     assert start.tolist() == [0, 0, 0, 0, 1, 2, 3, 3, 3]
     assert end.tolist() == [4, 3, 2, 1, 2, 3, 4, 4, 4]
     image = pixels(np.array([0, 1, 3]), np.array([1, 2, 4]), np.array([0, 1, 0]), 2, 4)
@@ -279,8 +277,7 @@ def test_the_map_shows_each_leaf_tables_node(vm):
 
 def test_a_map_of_800_000_tables_keeps_its_shares():
     leaves, per = 800_000, 512
-    regions = -(-leaves // per)
-    level = np.concatenate([[4, 3], np.tile(np.r_[2, np.ones(per, int)], regions)]).astype(np.uint8)
+    level = np.concatenate([[4, 3], np.tile(np.r_[2, np.ones(per, int)], -(-leaves // per))]).astype(np.uint8)
     node = np.arange(len(level)) % 4
     base = np.maximum(np.cumsum(level == 1) - 1, 0).astype(np.uint64) << np.uint64(21)
     table = pd.DataFrame({"dimension": "PT", "level": level, "base": base, "node": node, "tracers": False})
@@ -296,8 +293,7 @@ def walked(snapshot, address):
     table = pd.DataFrame([vars(step) for step in path.steps])
     page = {"frame": path.page_frame, "bytes": path.page_bytes, "node": path.page_node}
     page["stopped"] = path.stopped
-    nodes = [node.id for node in snapshot.topology.nodes]
-    table.attrs = {"address": address, "nodes": nodes, "page": page}
+    table.attrs = {"address": address, "nodes": [node.id for node in snapshot.topology.nodes], "page": page}
     return table
 
 
@@ -306,8 +302,7 @@ def walked(snapshot, address):
 )
 def test_a_walk_has_a_numbered_cell_per_read(levels, host_levels, rows):
     host = None if host_levels is None else []
-    snapshot = build_snapshot([(VA, 77)], host, levels=levels, host_levels=host_levels or 4)
-    table = walked(snapshot, VA)
+    table = walked(build_snapshot([(VA, 77)], host, levels=levels, host_levels=host_levels or 4), VA)
     figure = plots.walk(table)
     assert readable(figure)
     cells = [text.get_text() for text in figure.axes[0].texts if text.get_text()]

@@ -56,8 +56,7 @@ def test_the_last_tlb_level_shrinks_and_the_first_only_as_far_as_the_second():
     assert (small.tlb.l2, small.tlb.l1_2m) == (Array(entries=12, ways=12), Array(entries=12, ways=4))
     assert small.tlb.l2_1g == small.tlb.l1_1g == Array(entries=1, ways=1)
     assert scaled_machine(machine, 16).tlb.l1_2m == machine.tlb.l1_2m
-    no_second = load_machine("epyc-7543-16-nodes")
-    assert scaled_machine(no_second, 16).tlb.l1_1g == Array(entries=4, ways=4)
+    assert scaled_machine(load_machine("epyc-7543-16-nodes"), 16).tlb.l1_1g == Array(entries=4, ways=4)
     assert small.walk_caches.pde == small.walk_caches.nested == Array(entries=1, ways=1)
     assert scaled_machine(machine, 100).tlb.l2 == Array(entries=12, ways=12), "of 15 those that fill its sets"
     assert small.walk_caches.pml5e is None
@@ -197,8 +196,7 @@ def test_tables_of_memory_that_does_not_grow_stay():
     """By hand: heap and data grow; each of the others has a leaf table and one above."""
     snapshot = several()
     asked = growth(snapshot, StandsFor(512))
-    own = 1024 + 200 + 64 + 3 + 4
-    assert asked.memory == pytest.approx((512 * 1224 + 71) / own)
+    assert asked.memory == pytest.approx((512 * 1224 + 71) / (1024 + 200 + 64 + 3 + 4))
     space = address_space(snapshot, np.zeros(0, np.uint64))
     captured = 1 + 1 + 6 + 7
     space.snapshot.guest.flags[(snapshot.guest.base == 6 * GIB) & (snapshot.guest.level < 3)] |= EMULATOR

@@ -59,8 +59,7 @@ def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
     for point, result in swept_rows(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
         machine = small_machine(2).resized(int(point["nodes"]))
         asked, setup = [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
-        alone = replay_snapshot(SNAPSHOT, TRACE, asked, setup)[-1]
-        assert alone.row() == result.row()
+        assert replay_snapshot(SNAPSHOT, TRACE, asked, setup)[-1].row() == result.row()
 
 
 @pytest.mark.parametrize(

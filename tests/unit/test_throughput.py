@@ -77,8 +77,7 @@ def test_balancing_takes_its_share_of_the_time_times_the_scale_and_lengthens_a_s
     whole, left = (per_second(cycles=cycles)["walks_per_s"] for cycles in (np.zeros((1, 3)), quarter))
     assert left == pytest.approx(whole * 3 / 4)
     assert per_second(cycles=quarter, scale=3)["walks_per_s"] == pytest.approx(whole / 4)
-    longer = whole / (1 + whole / 10 / 4)  # a window that has too little is as long as what it does
-    assert per_second(cycles=quarter, scale=5)["walks_per_s"] == pytest.approx(longer)
+    assert per_second(cycles=quarter, scale=5)["walks_per_s"] == pytest.approx(whole / (1 + whole / 10 / 4))
 
 
 def test_each_page_that_moves_takes_a_fault_and_a_copy():
@@ -133,8 +132,7 @@ def replayed(policies, windows, chunks=8, **how):
 def test_cycles_of_windows_add_up_to_those_that_the_run_is_priced_with(windows):
     trace, (linux, mitosis) = replayed([("linux", {}), ("mitosis", {})], windows)
     for result in (linux, mitosis):
-        cycles = result.series.cycles.sum(axis=0)
-        assert cycles[0] == pytest.approx(result.walk_cycles)
+        assert result.series.cycles.sum(axis=0)[0] == pytest.approx(result.walk_cycles)
         assert result.series.instructions.sum() == trace.chunks["instructions"].sum()
         assert result.series.accesses.sum() == trace.accesses
     assert linux.series.cycles[:, 1].sum() == pytest.approx(linux.management_cycles)

@@ -59,14 +59,12 @@ def test_the_compiled_encoder_and_its_naive_twin_write_the_same_bytes(touches):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), TOUCHES), min_size=1, max_size=6), st.integers(1, 60))
 def test_touches_are_read_as_they_were_written_whatever_the_batch(tmp_path_factory, chunks, least):
-    path = write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks)
-    trace = read_trace(path)
+    trace = read_trace(write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks))
     expect = [touch for _, touches in chunks for touch in touches]
     assert touches_of(trace, least) == expect
     assert trace.touches == len(expect) and trace.accesses == sum(count for _, _, count in expect)
     assert trace.chunks["thread"].tolist() == [thread for thread, _ in chunks]
-    seen = dict.fromkeys(page >> 9 for page, _, _ in expect)
-    assert trace.regions.tolist() == list(seen)
+    assert trace.regions.tolist() == list(dict.fromkeys(page >> 9 for page, _, _ in expect))
     sizes = [len(batch.page) for batch in trace.batches(least)]
     assert all(size >= least for size in sizes[:-1])
 
@@ -93,8 +91,7 @@ def test_what_is_left_of_batches_that_were_begun_is_pieces_too(tmp_path):
     assert [next(begun).chunks, *(piece.chunks for piece in pieces(begun))] == [
         slice(0, 2), slice(2, 4), slice(4, 5),
     ]  # fmt: skip
-    decoded = iter([next(read_trace(path).batches(9))])
-    (piece,) = pieces(decoded)
+    (piece,) = pieces(iter([next(read_trace(path).batches(9))]))
     assert piece.chunks == slice(0, 5) and np.shares_memory(*(piece.decode(Scratch()).page for _ in range(2)))
 
 
@@ -156,8 +153,7 @@ def test_more_regions_than_the_table_began_with_are_all_found(tmp_path):
     pages = (np.arange(3000, dtype=np.int64) * 7919 % 5003) << 9
     with new_trace(tmp_path / "t.ptt", ended="exit") as writer:
         writer.accesses_of(pages, pages < 0, thread=0, time=np.arange(3000))
-    trace = read_trace(tmp_path / "t.ptt")
-    assert trace.regions.tolist() == list(dict.fromkeys((pages >> 9).tolist()))
+    assert read_trace(tmp_path / "t.ptt").regions.tolist() == list(dict.fromkeys((pages >> 9).tolist()))
 
 
 def test_accesses_are_merged_and_cut_into_chunks(tmp_path):
@@ -208,8 +204,7 @@ def test_an_unfinished_file_ends_at_its_last_whole_chunk(tmp_path, good):
     data, starts = good
     header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
     header["ended"] = header["bytes"] = 0
-    unfinished = resealed(header) + data[HEADER_BYTES : starts[3]] + b"\0" * 100
-    trace = read_bytes(tmp_path, unfinished)
+    trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES : starts[3]] + b"\0" * 100)
     assert trace.touches == 60 and trace.facts["ended"].startswith("unfinished")
     assert trace.facts["lost_bytes"] == 100
 
@@ -259,8 +254,7 @@ def estimated(*lines):
 @given(st.integers(1, 64), st.floats(2, 8), st.integers(0, 2**31))
 def test_lines_of_a_page_are_estimated_from_few_visits(lines, visits, seed):
     """4,096 pages, each visited so often in the mean in either half, at a random one of its lines."""
-    draw = np.random.default_rng(seed)
-    one, other = draw.poisson(visits / lines, (2, 4096, lines)) > 0
+    one, other = np.random.default_rng(seed).poisson(visits / lines, (2, 4096, lines)) > 0
     pages = [each.any(axis=1) for each in (one, other)]
     seen = pages[0] | pages[1], pages[0] & pages[1], one | other, one & other
     assert estimated(*map(np.count_nonzero, seen)) == pytest.approx(lines, rel=0.25)

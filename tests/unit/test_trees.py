@@ -80,8 +80,7 @@ def test_a_table_of_small_leaves_maps_what_its_huge_leaf_did(snapshot, data, lev
 @pytest.mark.twin
 @given(st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 40) - 1), st.booleans())
 def test_an_entry_with_another_frame_keeps_its_flags(old, new, protnone):
-    page = Page(GIB, old, protnone=protnone)
-    raw = build_snapshot([page]).guest.entries[3, :1]
+    raw = build_snapshot([Page(GIB, old, protnone=protnone)]).guest.entries[3, :1]
     changed = with_frame(raw, np.array([new]), "x86")
     assert bits.frame(changed, 1)[0] == new
     assert (changed & ~bits.ADDRESS == raw & ~bits.ADDRESS).all()

@@ -94,8 +94,7 @@ def test_nodes_of_guest_tables_are_those_of_the_host_frames_behind_them(tmp_path
 
 def test_guest_cpus_are_on_the_nodes_of_their_vcpu_threads(tmp_path, both):
     join(*both, tmp_path / "vm")
-    topology = open_capture(tmp_path / "vm").snapshot.topology
-    assert topology.node_of_cpu().tolist() == [1, 0]
+    assert open_capture(tmp_path / "vm").snapshot.topology.node_of_cpu().tolist() == [1, 0]
     assert [node.cpus for node in read_vm(tmp_path / "vm").topology.nodes] == [(0,), (1,)]
 
 
@@ -241,10 +240,19 @@ def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapsh
     frames = [int(snapshot.host.frame[0]), int(second.frame[0])]
     places = zip(frames, (0, len(snapshot.host)), strict=True)
     roots = tuple(Root(frame=frame, kind="tdp_mmu", table=table) for frame, table in places)
-    vcpus = tuple(Vcpu(tid=tid, root=frames[walked]) for tid in (1, 2))
-    dump = host_dump(snapshot, roots=roots, vcpus=vcpus)
-    both = write_both(tmp_path, snapshot, replace(dump, tree=tree))
-    join(*both, tmp_path / "vm")
+    join(
+        *write_both(
+            tmp_path,
+            snapshot,
+            replace(
+                host_dump(
+                    snapshot, roots=roots, vcpus=tuple(Vcpu(tid=tid, root=frames[walked]) for tid in (1, 2))
+                ),
+                tree=tree,
+            ),
+        ),
+        tmp_path / "vm",
+    )
     made = snapshot_files.read_snapshot(tmp_path / "vm").host
     expected = (snapshot.host, second)[walked]
     assert np.array_equal(made.entries, expected.entries) and np.array_equal(made.parent, expected.parent)
@@ -252,8 +260,7 @@ def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapsh
 
 
 def test_shadow_tables_are_no_second_dimension(tmp_path, snapshot):
-    root = int(snapshot.host.frame[0])
-    host = host_dump(snapshot, roots=(Root(frame=root, kind="shadow", table=0),))
+    host = host_dump(snapshot, roots=(Root(frame=int(snapshot.host.frame[0]), kind="shadow", table=0),))
     both = write_both(tmp_path, snapshot, host)
     with pytest.raises(CaptureError, match="roots = shadow: no root maps guest-physical addresses"):
         join(*both, tmp_path / "vm")
@@ -352,8 +359,7 @@ def clash(page, others):
 
 def test_several_roots_are_compared_root_by_root():
     snapshot = build_snapshot([(VA, 9)], [])
-    second = build_tree([Page(0, 5)], frames_on([1], 1 << 23), encoding="ept")
-    tree = two_roots(snapshot, second)
+    tree = two_roots(snapshot, build_tree([Page(0, 5)], frames_on([1], 1 << 23), encoding="ept"))
     changed = replace(tree, frame=tree.frame.copy(), node=tree.node.copy())
     changed.frame[len(snapshot.host)] += 1
     agree(tree, changed)

@@ -91,8 +91,7 @@ BY_HOST = Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001, scan_size_mb=64
 def thin(native=True):
     """One thread's workload, data and tables on node 0; the guest's frames lie together."""
     pages = [(va, 1000 + k) for k, va in enumerate(VAS)]
-    vmas = [(HEAP, HEAP + (2 << 30), "h")]
-    return build_snapshot(pages, None if native else [], nodes=2, vmas=vmas)
+    return build_snapshot(pages, None if native else [], nodes=2, vmas=[(HEAP, HEAP + (2 << 30), "h")])
 
 
 def passes(count, events=()):
@@ -130,9 +129,7 @@ def test_guest_tables_that_share_a_page_of_the_hosts_move_together_by_one_write(
     linux, moved = results(snapshot, passes(8), [(MIGRATE, {"layers": "ept"})], BY_HOST)
     assert linux.count("tables_moved") == linux.pages["guest"] == 6
     assert linux.count("pte_writes", host=True) == len(VAS) + 1
-    tables = moved.count("tables_moved", host=True)
-    parents = tables - 1  # each one's but the root
-    assert moved.count("pte_writes", host=True) == len(VAS) + 1 + parents
+    assert moved.count("pte_writes", host=True) == len(VAS) + 1 + (moved.count("tables_moved", host=True) - 1)
 
 
 @pytest.mark.twin
@@ -165,16 +162,14 @@ def test_of_as_many_pairs_of_tables_as_there_are_pairs_of_nodes_each_has_one(nod
 def test_a_native_table_goes_round_the_nodes_in_the_order_of_first_use():
     vas = [HEAP + k * REGION for k in range(12)]
     snapshot = build_snapshot([(va, 512 * k) for k, va in enumerate(vas)], nodes=4)
-    done = run(case(snapshot, build_trace([(0, vas)]), 4), "interleave")
-    home = done.states[0].home
+    home = run(case(snapshot, build_trace([(0, vas)]), 4), "interleave").states[0].home
     assert home.tolist() == [k % 4 for k in range(len(home))]
 
 
 def test_a_weight_is_the_number_of_turns_that_a_node_has_in_a_round():
     vas = [HEAP + k * REGION for k in range(20)]
     snapshot = build_snapshot([(va, 512 * k) for k, va in enumerate(vas)], nodes=3)
-    done = run(case(snapshot, build_trace([(0, vas)]), 3), "interleave", {"weights": "3,0,1"})
-    home = done.states[0].home
+    home = run(case(snapshot, build_trace([(0, vas)]), 3), "interleave", {"weights": "3,0,1"}).states[0].home
     assert home.tolist() == [(0, 0, 0, 2)[k % 4] for k in range(len(home))]
     rest = answered(snapshot, [("interleave", {"weights": "3,0,1"})], nodes=3)[1]
     assert np.count_nonzero(rest.reads.sum(axis=(0, 1, 3))) == 2

@@ -29,8 +29,7 @@ def passes(snapshot, trace, machine=None, cpus=2, **options):
     """(space, [(chunks, Reads)]) of a trace in which every touch misses the TLB."""
     machine = machine or strategies.small_machine()
     space, placement = address_space(snapshot, trace.regions), strategies.place(trace, cpus, machine.nodes)
-    stream = every_touch_walks(trace)
-    return space, list(cache_pass(space, placement, machine, stream, **options))
+    return space, list(cache_pass(space, placement, machine, every_touch_walks(trace), **options))
 
 
 def bits(mask):
@@ -140,8 +139,7 @@ def hit_rate(ways, directories, fresh, walks=12_000):
 @pytest.mark.parametrize(("tables", "directories", "leaves"), [(NATIVE, 1, 1), (NESTED, 3, 2)])
 def test_tables_keep_as_much_of_l2_as_they_would_beside_the_lines_of_data(data, tables, directories, leaves):
     l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
-    hits = np.array([[5, 0, 0], [0, 100 * (data - 1), 100]])
-    ways = ways_of_tables(l2, hits, tables)
+    ways = ways_of_tables(l2, np.array([[5, 0, 0], [0, 100 * (data - 1), 100]]), tables)
     with_data = hit_rate(l2.ways, directories, leaves + data)
     assert hit_rate(ways, directories, leaves) == pytest.approx(with_data, abs=0.06)
 
@@ -159,8 +157,7 @@ def test_where_no_hit_of_a_tlb_is_known_tables_have_the_share_of_the_machine_fil
     l2 = Cache(bytes=1 << 16, ways=16, share=0.5, cycles=14.0)
     for unknown in ([[0, 0, 100]], [[0, 0, 0]], np.zeros((0, 3))):
         assert ways_of_tables(l2, np.array(unknown), NESTED) == 8
-    whole = msgspec.structs.replace(l2, share=1.0)
-    assert ways_of_tables(whole, np.array([[1, 900, 100]]), NATIVE) == 16
+    assert ways_of_tables(msgspec.structs.replace(l2, share=1.0), np.array([[1, 900, 100]]), NATIVE) == 16
     assert ways_of_tables(l2, np.array([[1, 10**6, 1]]), NATIVE) == 1, "a set holds something"
 
 
@@ -174,8 +171,7 @@ def test_a_pass_leaves_to_tables_the_lines_that_they_bring(host, ways):
     space, placement = address_space(snapshot, trace.regions), strategies.place(trace, 2, small.nodes)
     found = []
     for own, share in ((16, 0.5), (ways, 1.0)):
-        l2 = Cache(bytes=64 * own, ways=own, share=share, cycles=14.0)
-        machine = msgspec.structs.replace(small, l2=l2)
+        machine = msgspec.structs.replace(small, l2=Cache(bytes=64 * own, ways=own, share=share, cycles=14.0))
         found += [reads for _, reads in cache_pass(space, placement, machine, stream)]
     first, second = found
     missed = np.bitwise_count(first.missed[:, 1]).sum()

@@ -72,8 +72,7 @@ def test_a_baseline_is_written_as_policies_are():
         assert ask(*process(2), [("hydra", {})], baseline=one)[0].params == {"node": 1}
     assert ask(*process(2), [("hydra", {})], baseline=policies.find("bind"))[0].policy == "bind"
     setup = Setup.of(machine=small_machine(2), costs=COSTS, baseline=("bind", {"node": 1}))
-    advised = advise_scenario(setup.scenario(*process(2)), math.inf, setup)
-    assert advised.base.params == {"node": 1}
+    assert advise_scenario(setup.scenario(*process(2)), math.inf, setup).base.params == {"node": 1}
     for wrong in (5, None, [], ["bind", "hydra"], ("bind", 1)):
         with pytest.raises(UsageError, match=r"baseline = .*: name one policy"):
             ask(*process(2), [("hydra", {})], baseline=wrong)
@@ -182,8 +181,7 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
 
 def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
-    pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
-    snapshot = build_snapshot(pages, nodes=2, vmas=vmas)
+    snapshot = build_snapshot([(HEAP, 1), (HEAP + (1 << 40), 2)], nodes=2, vmas=vmas)
     write_snapshot(tmp_path, replace(snapshot, facts={"emulator": [vmas[1][:2]]}))
     whole, program = snapshot, read_snapshot(tmp_path)
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
@@ -271,8 +269,7 @@ def test_the_bound_is_that_of_reads_of_dram_from_every_node_alike(nodes, least):
 )
 def test_the_caches_hold_what_has_as_many_lines_and_not_one_set_more(snapshot, lines):
     base, mitosis = bounds(snapshot, lines)
-    held = base.finding(CACHED)
-    assert held.numbers["size"] == 1024 and answer(mitosis, base).kind == NONE
+    assert base.finding(CACHED).numbers["size"] == 1024 and answer(mitosis, base).kind == NONE
     if lines > 4:
         few, other = bounds(snapshot, lines - 4)
         assert few.finding(CACHED) is None and answer(other, few).kind == UNTIMED

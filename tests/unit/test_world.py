@@ -46,8 +46,7 @@ def scenario(tmp_path):
     mapped = np.memmap(tmp_path / "page", np.uint32, "r"), np.memmap(tmp_path / "write", np.bool_, "r")
     stream = WalkStream(*mapped, np.arange(CHUNKS + 1) * (WALKS // CHUNKS), np.zeros((2, 3), np.int64))
     moves = Moves(autonuma=True, scan_period_ms=10_000)
-    scenario = Scenario(snapshot, trace, machine, place(trace, 2, 2), moves=moves)
-    return scenario.keeping(stream=stream)
+    return Scenario(snapshot, trace, machine, place(trace, 2, 2), moves=moves).keeping(stream=stream)
 
 
 def held(stream):
@@ -84,8 +83,7 @@ def test_a_pass_gives_back_the_stream_behind_it(scenario, name):
     assert int(stream.page.max()) < len(scenario.trace.regions) << 9
     assert held(stream) >= stream.page.nbytes  # the look at all of them is seen
     give_back(stream.page)
-    kept = PASSES[name](scenario)
-    assert held(stream) <= SLACK, kept
+    assert held(stream) <= SLACK, PASSES[name](scenario)
 
 
 def test_blocks_are_all_of_an_array_and_behind_the_reader_nothing_is_held(scenario):
@@ -148,8 +146,7 @@ def test_what_is_known_before_events_is_the_same_of_a_traced_program_and_of_its_
 def test_reads_from_dram_are_those_of_a_simulator_by_addresses(pattern, mib, nodes, llc_kib, off, tmp_path):
     """Where table pages lie in a row in memory; their frames hash to other sets than their ids."""
     run = {"init_trace": False, "accesses": ACCESSES, "seed": 3}
-    asked = Parameters(size=mib << 20, nodes=nodes, pattern=pattern, **run)
-    synthesize(asked, tmp_path / "capture")
+    synthesize(Parameters(size=mib << 20, nodes=nodes, pattern=pattern, **run), tmp_path / "capture")
     capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
     few = replace(machine.tlb, joins=1, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
     llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=8 << 10, share=1.0)
@@ -161,8 +158,7 @@ def test_reads_from_dram_are_those_of_a_simulator_by_addresses(pattern, mib, nod
     pages = [page for page, *_ in touches_of(capture.trace)]
     cpu = np.repeat(scenario.placement.chunk_cpu, capture.trace.chunks["touches"])
     cpu_node = scenario.placement.cpu_node.tolist()
-    touches = zip(cpu.tolist(), pages, strict=True)
-    other = walker.replay(capture.snapshot.guest, machine, cpu_node, touches)
+    other = walker.replay(capture.snapshot.guest, machine, cpu_node, zip(cpu.tolist(), pages, strict=True))
     assert len(scenario.stream) == sum(cpu.walks for cpu in other)
     others = sum(cpu.dram for cpu in other)
     assert dram / len(scenario.stream) == pytest.approx(others / len(scenario.stream), abs=off)

@@ -59,6 +59,7 @@ from .thread_placement import HomeMove, LiveCpus
 WALKS_AT_ONCE = 1 << 20
 WORTH_COMPILING = 5_000  # calls
 STEPS_PER_CALL, ROOM = 4, 1024  # room at first: steps per call (moves three times), plus ROOM
+SPARES_NONE = 5, 19  # mprotect flushes no entry of PROT_NONE from then on (pte_needs_flush, c9fe66560bf2)
 UNTOUCHED = np.iinfo(np.int64).max
 
 
@@ -191,8 +192,9 @@ def _calls(
     starts, ends = made(events)
     done, (split, region) = carried_out(events[:last]), splits(events[:last], regions.twice)
     some, base, torn = events[done], region << np.uint64(REGION_SHIFT), events[split]
-    kinds = [some["kind"] == kind for kind in (Event.MADVISE, Event.MPROTECT)]
-    flags = np.select(kinds, [emptying(some) & linux.frees_emptied_tables, linux.spares_none], merging(some))
+    frees = emptying(some) & linux.frees_emptied_tables
+    flags = np.where(some["kind"] == Event.MADVISE, frees, merging(some))
+    flags[some["kind"] == Event.MPROTECT] = linux >= SPARES_NONE
     node = placement.cpu_node
     event, chunk, before, after = np.array(moves, np.int64).reshape(-1, 4).T
     older, younger = np.full(len(vmas), -1), np.full(len(starts), -1)

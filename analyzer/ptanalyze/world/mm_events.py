@@ -48,12 +48,6 @@ class Linux(NamedTuple):
         return self >= (6, 14)
 
     @property
-    def spares_none(self) -> bool:
-        """mprotect flushes no entry that no TLB may hold, as of PROT_NONE (pte_needs_flush of x86, commit
-        c9fe66560bf2)."""
-        return self >= (5, 19)
-
-    @property
     def broadcasts(self) -> bool:
         """A process that was active on more than three CPUs at a shootdown has a global ASID from then on:
         INVLPGB flushes it everywhere without an IPI (consider_global_asid, arch/x86/mm/tlb.c). The kernel
@@ -332,9 +326,8 @@ def effects(events: np.ndarray) -> np.ndarray:
 def made(events: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(starts, ends), uint64, apart from each other: all that events from `first` on mapped or opened."""
     rows = effects(events)
-    new, moved = (
-        rows[(rows["event"] >= first) & np.isin(rows["what"], of)] for of in ((NEW, OVER, OPENED), (MOVED,))
-    )
+    rows = rows[np.searchsorted(rows["event"], first) :]
+    new, moved = rows[np.isin(rows["what"], (NEW, OVER, OPENED))], rows[rows["what"] == MOVED]
     starts = np.append(new["start"], moved["there"])
     return merged(starts, np.append(new["end"], moved["there"] + (moved["end"] - moved["start"])))
 

@@ -140,13 +140,16 @@ class Mapped:
         self.big = np.bincount(self.number, self.huge, len(va)) == count  # at all times
         self.present = np.zeros(len(va) << SLOT_BITS, bool)
         self.prot = np.full(len(self.present), UNKNOWN, np.uint8)
-        every = calls_of(trace.events)
-        for call in every:
-            if call[0][0] < region.first:
-                self._happen(*call)
-        self.calls = [call for call in every if region.first <= call[0][0] < region.end]
-        self.last = NO_FLUSHES
-        if region.begin is not None and self.calls:
+        rows, self.last = effects(trace.events), NO_FLUSHES
+        before, within = np.searchsorted(rows["event"], [region.first, region.end]).tolist()
+        self.calls: list[Call] = []
+        if not np.isin(rows["what"][before:within], FLUSHING).any():
+            return
+        every = calls_of(trace.events, rows)
+        for call in every[:before]:
+            self._happen(*call)
+        self.calls = every[before:within]
+        if region.begin is not None:
             self._take_captured(space)
             for start, end in np.stack(made(trace.events, region.begin), axis=1).tolist():
                 self.present[self._span(start, end)] = False
@@ -156,7 +159,9 @@ class Mapped:
 
         undone  mm_events.undoing, which comes before
         """
-        for call in calls_of(undone):
+        if not self.calls:
+            return self.last
+        for call in calls_of(undone, effects(undone)):
             self._happen(*call)
         chunk = np.array([row[1] for row, *_ in self.calls], np.int64)
         found, due = np.zeros((len(self.calls), 3), np.int64), int(np.searchsorted(chunk, begin))
@@ -221,8 +226,7 @@ class Mapped:
             np.logical_or.at(self.present.reshape(-1, 512), self.number[some], mapped)
 
 
-def calls_of(events: np.ndarray) -> list[Call]:
-    rows = effects(events)
+def calls_of(events: np.ndarray, rows: np.ndarray) -> list[Call]:
     of = events[rows["event"]]
     return list(zip(rows.tolist(), of["kind"].tolist(), of["c"].tolist(), strict=True))
 
