@@ -214,13 +214,42 @@ static struct order *order_of(const struct chain *chain)
 	return (struct order *)(chain->shared + CODE_MOST + 8);
 }
 
+/* As we see them: the clone's /proc may be that of another PID namespace, where its threads are others or none. */
+static bool all_stand_still(struct chain *chain, const struct process *process, pid_t borrowed, int64_t until)
+{
+	int file = openat(process->directory, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *threads = file < 0 ? NULL : fdopendir(file);
+	struct dirent *entry;
+	bool all = threads;
+
+	while (all && (entry = readdir(threads))) {
+		pid_t thread = atoi(entry->d_name);
+		char *text = thread > 0 && thread != borrowed ? thread_text(process, thread, "stat") : NULL;
+		char *name_end = text ? strrchr(text, ')') : NULL;
+
+		all = !name_end || strchr("tZX", name_end[2]);
+		free(text);
+		chain->unseen |= !all;
+		if (microseconds_now() > until) {
+			because(chain, "there was no time to look whether all threads stand still");
+			all = false;
+		}
+	}
+	if (threads)
+		closedir(threads);
+	return all;
+}
+
 /* The clone waits for an answer while all others stand still. */
-static void answer(struct chain *chain, const struct process *process)
+static void answer(struct chain *chain, const struct process *process, pid_t borrowed)
 {
 	struct order *order = order_of(chain);
+	bool may;
 
-	if (__atomic_load_n(&order->standing, __ATOMIC_ACQUIRE) && order->leave == UNDECIDED)
-		__atomic_store_n(&order->leave, chain->may(chain, process, order->until) ? GO_ON : GIVE_UP, __ATOMIC_RELEASE);
+	if (!__atomic_load_n(&order->standing, __ATOMIC_ACQUIRE) || order->leave != UNDECIDED)
+		return;
+	may = all_stand_still(chain, process, borrowed, order->until) && chain->may(chain, process, order->until);
+	__atomic_store_n(&order->leave, may ? GO_ON : GIVE_UP, __ATOMIC_RELEASE);
 }
 
 /* Until a child's SIGCHLD, which is blocked, or a moment. */
@@ -253,7 +282,7 @@ static const char *wait_for(pid_t thread, enum asked asked, int64_t until, struc
 			if (now > until)
 				return "does not stop";
 			if (chain)
-				answer(chain, process);
+				answer(chain, process, thread);
 			wait_a_moment(chain && order_of(chain)->leave == UNDECIDED ? 20000 : asked == FOR_INTERRUPT ? 100000 : 1000000);
 			continue;
 		}

@@ -24,6 +24,7 @@ struct chain {
 	int64_t most; /* microseconds that a thread is to be held; 0: no limit */
 	int64_t held, longest_held; /* microseconds that the last thread was, and any: borrowed, or tried and let go */
 	long late; /* longer than `most` */
+	bool unseen; /* of its threads, one was not stopped: the clone's /proc is another */
 	char why[512];
 };
 bool chain_find_code(struct chain *chain, const struct process *process);

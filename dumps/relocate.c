@@ -422,6 +422,8 @@ static bool settle(struct tally *tally, const struct process *process, const str
 		     "(SIGSTOP), no byte is lost; it cannot go on by itself: save what you need of it", process->pid,
 		     order->parts[order->done].start, order->away_at, TO_RETURN / 1000000,
 		     strerror(order->parts[order->done].back));
+	if (chain.unseen)
+		refuse(process, "the /proc that it sees is of another PID namespace (unshare --pid without --mount-proc)");
 	if (order->outcome == NO_POLICY || order->outcome == TOO_MANY || order->outcome == NOT_OURS ||
 	    order->outcome == NO_THREAD_LIST)
 		refuse(process, outcomes[order->outcome]);

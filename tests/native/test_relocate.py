@@ -230,6 +230,14 @@ def test_what_is_refused_is_named_and_left_alone(program, mode):
         assert one.process.poll() is None
 
 
+@pytest.mark.parametrize("own_proc, code", [((), 2), (("--mount-proc",), 0)])
+def test_threads_are_listed_in_a_proc_of_its_own_namespace_or_nothing_is_moved(program, own_proc, code):
+    with target(program, "write", 8, 2, first=("unshare", "-pf", "--kill-child", *own_proc)) as one:
+        done, _ = relocate(int(children(one.pid)[0]), "--yes")
+        assert done.returncode == code and ("another PID namespace" in done.stderr) == bool(code), done
+        assert one.counts()
+
+
 def test_a_main_thread_may_have_ended(pt, program, tmp_path):
     with target(program, "zombie") as one:
         assert wait_for(lambda: state(one.pid) == "Z")
