@@ -49,6 +49,7 @@
 #define NOT_CLONED 0x7ffffff0
 #define KCMP_VM 1
 #define RSEQ 0x420f         /* PTRACE_GET_RSEQ_CONFIGURATION */
+#define DISPATCH 0x4211     /* PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, since Linux 6.4 */
 #define MAGIC1 0x46505853U  /* arch/x86/include/uapi/asm/sigcontext.h */
 #define MAGIC2 0x46505845U
 
@@ -334,6 +335,16 @@ static bool in_restartable_sequence(pid_t thread, int memory, uint64_t ip)
 	       pread(memory, is, sizeof(is), section) == sizeof(is) && ip - is[1] < is[2];
 }
 
+/* A call of ours would be none then, but a SIGSYS that we have blocked, which kills. Linux 5.11 to 6.3 do not tell. */
+static bool dispatches_calls(pid_t thread)
+{
+	struct {
+		uint64_t mode, selector, offset, length;
+	} how = { 0 };
+
+	return !ptrace(DISPATCH, thread, sizeof(how), &how) && how.mode;
+}
+
 /* Vector registers as a signal frame holds them: without AMX, whose room the frame has only once it was used. */
 static const char *take_state(struct thread *thread)
 {
@@ -397,6 +408,8 @@ static const char *unfit(const struct chain *chain, struct thread *thread, int m
 		return "has called exec";
 	if (in_restartable_sequence(thread->tid, memory, registers->rip))
 		return "is in a restartable sequence";
+	if (dispatches_calls(thread->tid))
+		return "has syscall user dispatch";
 	if ((why = take_state(thread)))
 		return why;
 	return resume_call(registers, cut);
@@ -704,18 +717,22 @@ static void leave_segment(struct chain *chain)
 
 /*
  * It has not run since it was set, as in a frozen control group: it is taken back. If it does not stop for that, or has begun,
- * the segment is left with its name, which its chain takes away.
+ * the segment is left with its name, which its chain takes away, unless the thread has ended.
  */
 static void give_up(struct chain *chain, struct thread *thread, uint64_t place)
 {
 	struct user_regs_struct registers;
+	const char *why;
 
 	ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
-	if (wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, NULL, NULL) ||
-	    ptrace(PTRACE_GETREGS, thread->tid, 0, &registers) || registers.rip != chain->call ||
+	why = wait_for(thread->tid, FOR_INTERRUPT, microseconds_now() + TO_LET_GO, NULL, NULL);
+	if (why || ptrace(PTRACE_GETREGS, thread->tid, 0, &registers) || registers.rip != chain->call ||
 	    registers.rsp != in_place(place, offsetof(struct end, frames[CLONE])) || (long)registers.orig_rax >= 0 ||
-	    !take_back(thread))
+	    !take_back(thread)) {
+		if (why && (!strcmp(why, "has ended") || !strcmp(why, "is gone")))
+			shmctl(chain->segment, IPC_RMID, NULL);
 		leave_segment(chain);
+	}
 }
 
 static enum stop_result follow(struct chain *chain, const struct process *process, struct thread *thread,

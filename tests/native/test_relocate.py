@@ -135,13 +135,14 @@ def freeze():
     group.rmdir()
 
 
-def tried_once(pid):
-    """Exit status of a tool that is interrupted in its first attempt."""
+def tried_once(pid, killed=False):
+    """(exit status, whether its segment stays) of a tool that is interrupted, or its process killed."""
     command = [relocating.TESTED, "--yes", "--max-pause", "50000", str(pid)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tool:
-        assert wait_for(lambda: f" {tool.pid} " in Path("/proc/sysvipc/shm").read_text())
-        tool.send_signal(signal.SIGINT)
-        return tool.wait(30)
+        has_segment = lambda: f" {tool.pid} " in Path("/proc/sysvipc/shm").read_text()  # noqa: E731
+        assert wait_for(has_segment)
+        os.kill(*((pid, signal.SIGKILL) if killed else (tool.pid, signal.SIGINT)))
+        return tool.wait(30), killed and has_segment()
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -153,10 +154,12 @@ def test_a_frozen_process_goes_on_once_thawed(program, freeze, killed):
         freeze(one.pid, True)
         for _ in range(killed):
             relocate(one.pid, "--yes", die_at=5)
-        assert tried_once(one.pid) == 3
+        assert tried_once(one.pid) == (3, False)
         freeze(one.pid, False)
         assert as_before(one.pid, before) and one.counts()
         moved(one.pid, "--max-pause", 0)
+        freeze(one.pid, True)
+        assert tried_once(one.pid, killed=True) == (3, False)
 
 
 def segments(pid):
@@ -236,6 +239,13 @@ def test_threads_are_listed_in_a_proc_of_its_own_namespace_or_nothing_is_moved(p
         done, _ = relocate(int(children(one.pid)[0]), "--yes")
         assert done.returncode == code and ("another PID namespace" in done.stderr) == bool(code), done
         assert one.counts()
+
+
+def test_a_thread_whose_system_calls_are_dispatched_to_itself_carries_nothing(program):
+    with target(program, "dispatch") as one:
+        done, (_, tally) = relocate(one.pid, "--yes")
+        assert done.returncode == 3 and "has syscall user dispatch" in tally["gave_up"]
+        assert one.process.poll() is None
 
 
 def test_a_main_thread_may_have_ended(pt, program, tmp_path):

@@ -491,6 +491,15 @@ static void be_refused(const char *mode)
 		for (char byte; syscall(SYS_read, 0, &byte, 1);)
 			;
 	}
+	if (!strcmp(mode, "dispatch")) { /* as Wine: any system call is a SIGSYS from here on */
+		static volatile char selector;
+
+		if (prctl(59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0L, 0L, &selector))
+			exit(1);
+		ready();
+		for (selector = 1;;)
+			;
+	}
 	if (!strcmp(mode, "shared"))
 		clone(sleep_here, stack + sizeof(stack), CLONE_VM, NULL);
 	if (!strcmp(mode, "iouring") && syscall(425, 4, (char[120]){ 0 }) < 0)
