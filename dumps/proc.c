@@ -165,6 +165,18 @@ char process_state(int directory)
 	return state;
 }
 
+/* Whoever started it and waits, a shell, sudo or script(1), takes the terminal from a foreground job that stops, and keeps it. */
+bool process_has_terminal(const struct process *process)
+{
+	char *fields = read_stat(process->directory);
+	int group = 0, terminal = 0, foreground = 0;
+
+	if (fields)
+		sscanf(fields, "%*c %*d %d %*d %d %d", &group, &terminal, &foreground);
+	free(fields);
+	return terminal && foreground == group;
+}
+
 /*
  * Its memory is still in use, and by itself: after exec or exit nobody uses the mm that our pagemap holds, which then
  * reads as empty.

@@ -25,6 +25,8 @@ int process_signal(const struct process *process, int number);
 bool process_alive(const struct process *process);
 bool process_readable(const struct process *process);
 char process_state(int directory);
+/* Whether it is in a terminal's foreground job. */
+bool process_has_terminal(const struct process *process);
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
 uint64_t process_table_bytes(const struct process *process);
 double process_began(const struct process *process);

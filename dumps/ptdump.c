@@ -37,7 +37,7 @@ static const char usage[] =
 	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json;\n"
 	"vcpus prints that VM's memory slots, then its vCPUs' control registers, a line of JSON each.\n"
 	"  -o, --output DIR     where to\n"
-	"      --stop           stop the process while it is read (always continued again)\n"
+	"      --stop           stop the process while it is read (always continued again); no terminal's foreground job\n"
 	"      --max-stop MS    continue it after so many milliseconds, whatever was read (default: no limit)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"

@@ -121,6 +121,9 @@ void stop_process(struct stop *stop, const struct process *process, unsigned lon
 	stop->stopped = stop->already;
 	if (stop->already)
 		return;
+	if (process_has_terminal(process))
+		fail(EXIT_WRONG_USE, "PID %d: not stopped: it is the foreground job of a terminal, which its shell would take from it; "
+		     "leave out --stop, or start it with setsid", process->pid);
 	if (process->pidfd < 0 || pipe2(pipe, O_CLOEXEC))
 		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid,
 		     strerror(process->pidfd < 0 ? -process->pidfd : errno));

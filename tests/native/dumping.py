@@ -56,7 +56,7 @@ def clean(said):
 def running(program, *arguments, stdin=None):
     """(process, the words of its first line) of a target that is ready; killed afterwards."""
     command = [program, *map(str, arguments)]
-    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True, process_group=0)
     try:
         line = process.stdout.readline().split()
         yield process, dict(word.split("=") for word in line if "=" in word)

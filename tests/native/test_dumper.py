@@ -300,7 +300,7 @@ def nobodys(programs):
         for tool in (PTDUMP, programs / "dump_target"):
             shutil.copy(tool, place)
         os.chown(place, 65534, 65534)
-        yield Path(place), {"user": 65534, "group": 65534, "extra_groups": []}
+        yield Path(place), {"user": 65534, "group": 65534, "extra_groups": [], "process_group": 0}
 
 
 def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(mapped, nobodys):

@@ -61,13 +61,23 @@ def test_a_process_that_was_stopped_before_stays_stopped(target, tmp_path):
         os.kill(target, signal.SIGCONT)
 
 
+def test_a_foreground_job_keeps_its_terminal_which_who_waits_would_take_as_it_stops(tmp_path):
+    with subprocess.Popen(["script", "-qc", "sleep 60", "/dev/null"], stdout=subprocess.DEVNULL) as terminal:
+        assert wait_for(lambda: killing.children(terminal.pid))
+        [job] = killing.children(terminal.pid)
+        done = ptdump(job, tmp_path / "d", "--stop")
+        assert done.returncode == 2 and "foreground job of a terminal" in done.stderr
+        assert not (tmp_path / "d").exists() and ptdump(job, tmp_path / "e").returncode == 0
+        terminal.terminate()
+
+
 def a_stranger_with_the_number_of(process):
     """Ends the process and starts another one that gets its number."""
     process.kill()
     process.wait()
     for _ in range(50):
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(process.pid - 1))
-        stranger = subprocess.Popen(["sleep", "60"])
+        stranger = subprocess.Popen(["sleep", "60"], process_group=0)
         if stranger.pid == process.pid:
             return stranger
         stranger.kill()
@@ -76,7 +86,7 @@ def a_stranger_with_the_number_of(process):
 
 
 def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "60"], process_group=0)
     # the directory exists when /proc/PID is open, the guardian when the process is about to be stopped
     dumper, directory = held(process.pid, tmp_path, lambda dumper, at: at.exists() and not guardian(dumper))
     stranger = a_stranger_with_the_number_of(process)
@@ -242,7 +252,7 @@ def test_thirty_thousand_vmas_are_all_there(programs, tmp_path):
 def container(program):
     """(PID outside of a program in a PID namespace of its own, the unshare that made it)."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program, "quiet"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as outer:
         try:
             assert outer.stdout.readline() == "ready\n"
             yield killing.children(outer.pid)[0]
