@@ -153,10 +153,8 @@ def memory_groups(pid: int) -> Iterator[Path]:
         for controller, path in sysfs.control_groups(text).items():
             if controller in ("", "memory"):
                 root = GROUPS / controller
-                place = root / path.lstrip("/")
-                while place != root and place.is_relative_to(root):
-                    yield place
-                    place = place.parent
+                place = root / path.lstrip("/")  # root itself: a container's own, with its limits
+                yield from (one for one in (place, *place.parents) if one.is_relative_to(root))
 
 
 def spare_bytes(group: Path) -> int | None:

@@ -471,6 +471,7 @@ def test_memory_that_files_take_can_be_had(tmp_path, current, files, spare):
     stat = f"total_inactive_file {files}\ntotal_active_file 0"
     assert left(limit_in_bytes=100 << 20, usage_in_bytes=current, stat=stat) == spare
     assert left(limit_in_bytes=9223372036854771712) is None
+    assert {front.GROUPS, front.GROUPS / "memory"} & {*front.memory_groups(os.getpid())}, "a container's own"
 
 
 # Trials: with two nodes they are tried in the lab.
