@@ -39,6 +39,8 @@ RESERVE = 64 << 20  # bytes that stay free in the machine and the control group
 ANEW = "in other frames than those made huge: allocated since, or migrated"
 SHORT = "64 MiB would not stay free, of the machine's memory or its control group's"
 STEP = 16  # blocks of a call: each drains lists on all CPUs, and 64 at once took a second on a busy machine
+LAZY = "with pages that were given back (MADV_FREE), and would be taken again"
+PARTLY = "of an area with some huge pages, of which Linux before 6.7 does not tell which"
 READ = 1 << 30  # bytes of addresses whose pagemap is read at once
 kernel = ctypes.CDLL(None, use_errno=True)
 
@@ -63,11 +65,12 @@ def areas_in(smaps: str) -> Iterator[Area]:
         private = bool(area and area[3][3] == "p" and area[4] == "0")
         if not area or not (shared or (private and re.match(r"$|\[heap|\[anon", area[5]))):
             continue
-        facts = dict(re.findall(r"^(Rss|AnonHugePages|VmFlags): +(.*?)(?: kB)?$", text, re.M))
+        facts = dict(re.findall(r"^(Rss|AnonHugePages|LazyFree|VmFlags): +(.*?)(?: kB)?$", text, re.M))
         flags = facts.get("VmFlags", "").split()
         whys = [FLAGS[flag] for flag in flags if flag in FLAGS]
         if not area[3].startswith("rw"):
             whys.append("not writable")
+        whys += [LAZY] * (facts.get("LazyFree", "0") != "0")
         left = SHARED if shared else (whys or [""])[0]
         resident, huge = (1024 * int(facts.get(name, 0)) for name in ("Rss", "AnonHugePages"))
         yield Area(int(area[1], 16), int(area[2], 16), area[5], resident, huge, left, "hg" in flags)
@@ -152,12 +155,14 @@ class Blocks:
 
     def find(self, least: float) -> None:
         address, filled = [np.zeros(0, np.int64)], [np.zeros((0, SLOTS // 8), np.uint8)]
+        told = self.huge_ranges() is not None
         for area in self.areas:
-            end = area.end // HUGE * HUGE
-            if area.left:
-                self.left[area.left] += -(-area.resident // HUGE)
+            start, end = -(-area.start // HUGE) * HUGE, area.end // HUGE * HUGE
+            left = area.left or PARTLY * (not told and 0 < area.huge < min(end - start, area.resident))
+            if left and (least or left not in (LAZY, PARTLY)):
+                self.left[left] += -(-area.resident // HUGE)
                 continue
-            for at in range(-(-area.start // HUGE) * HUGE, end, READ):
+            for at in range(start, end, READ):
                 blocks = np.arange(at, min(at + READ, end), HUGE)
                 own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
                 few = (own.sum(1) < least * SLOTS) & ~doubt.any(1) & (missing < SLOTS)
@@ -200,9 +205,10 @@ class Blocks:
             f"PID {self.pid} ended, or runs another program now: nothing is left to undo"
         )
 
-    def huge(self) -> np.ndarray:
-        """bool[B]: blocks that a huge page maps now; before Linux 6.7 all of an area, where some are."""
-        ranges, regions, at, end = [], np.zeros((1024, 3), np.uint64), 0, (1 << 47) - PAGE
+    def huge_ranges(self) -> np.ndarray | None:
+        """int64[n, 2]: what huge pages map now, behind a first one of nothing; None before Linux 6.7."""
+        ranges, at, end = [np.full((1, 2), -1)], 0, (1 << 47) - PAGE
+        regions = np.zeros((1024, 3), np.uint64)
         while at < end:
             what = [0, 0, PAGE_IS_HUGE, 0, PAGE_IS_HUGE]
             asked = bytearray(struct.pack("12Q", 96, 0, at, end, 0, regions.ctypes.data, 1024, *what))
@@ -213,12 +219,16 @@ class Blocks:
                     raise self.ended() from None
                 if error.errno != errno.ENOTTY:
                     raise
-                smaps = (self.proc / "smaps").read_text(errors="replace")
-                ranges = [np.array([[area.start, area.end] for area in areas_in(smaps) if area.huge])]
-                break
+                return None
             ranges.append(regions[:count, :2].astype(np.int64))
             at = struct.unpack_from("Q", asked, 32)[0]
-        found = np.concatenate([np.full((1, 2), -1), *(each for each in ranges if len(each))])
+        return np.concatenate(ranges)
+
+    def huge(self) -> np.ndarray:
+        """bool[B]: blocks that a huge page maps now; before Linux 6.7 all of an area, where some are."""
+        if (found := self.huge_ranges()) is None:
+            areas = areas_in((self.proc / "smaps").read_text(errors="replace"))
+            found = np.array([(-1, -1), *((area.start, area.end) for area in areas if area.huge)])
         return np.asarray(self.address < found[np.searchsorted(found[:, 0], self.address, "right") - 1, 1])
 
     def shares(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Areas of 8 MiB that a trial of page sizes may change (full) or must leave alone: half (every second page is there),
- * locked, nohuge, shared (with a child). Prints "ready NAME=ADDRESS ..."; after each byte on standard input it makes
+ * locked, nohuge, shared (with a child), given (back in part, MADV_FREE). Prints "ready NAME=ADDRESS ..."; after each byte on standard input it makes
  * 1,000 system calls and prints how many words of all areas are not as they were written, and how much was added since.
  * The byte f forks a child first, as a server that saves its memory does; e ends it.
  *
@@ -24,8 +24,8 @@
 #define BLOCK (2UL << 20)
 #define WORDS 512
 #define WRITERS 8
-enum { FULL, HALF, LOCKED, NOHUGE, SHARED, AREAS };
-static const char *const names[AREAS] = { "full", "half", "locked", "nohuge", "shared" };
+enum { FULL, HALF, LOCKED, NOHUGE, SHARED, GIVEN, AREAS };
+static const char *const names[AREAS] = { "full", "half", "locked", "nohuge", "shared", "given" };
 static uint64_t *areas[AREAS], added[WRITERS];
 static pthread_spinlock_t held[WRITERS]; /* without system calls: those are counted */
 
@@ -108,6 +108,7 @@ int main(int count, char **arguments)
 	for (int i = 0; i < AREAS; i++)
 		if (i != SHARED)
 			each(i, 1);
+	madvise(areas[GIVEN], BYTES / 2, MADV_FREE);
 	for (int i = 0; i < WRITERS; i++)
 		pthread_spin_init(&held[i], PTHREAD_PROCESS_PRIVATE);
 	for (int i = 0; i < atoi(arguments[1]); i++) {
@@ -133,7 +134,7 @@ int main(int count, char **arguments)
 
 		for (int i = 0; i < 1000; i++)
 			syscall(SYS_getppid);
-		for (int i = FULL + 1; i < AREAS; i++)
+		for (int i = FULL + 1; i < GIVEN; i++)
 			wrong += each(i, 0);
 		printf("wrong=%lu added=%lu\n", (unsigned long)wrong, (unsigned long)all);
 		fflush(stdout);
