@@ -139,11 +139,8 @@ def refuse_full_group(pid: int) -> None:
         with suppress(OSError, ValueError, KeyError):
             spare = spare_bytes(place)
             if spare is not None and spare < AT_LEAST:
-                raise pt.UsageError(
-                    f"PID {pid}: not relocated: its control group {place} has "
-                    f"{pt.errors.size_in_words(max(spare, 0))} below its memory limit, and "
-                    f"{pt.errors.size_in_words(AT_LEAST)} are needed; raise it meanwhile"
-                )
+                numbers = {"pid": pid, "group": place, "bytes": max(spare, 0), "least": AT_LEAST}
+                raise pt.UsageError(str(pt.columns.message("relocate", "full-group", **numbers)))
 
 
 def memory_groups(pid: int) -> Iterator[Path]:

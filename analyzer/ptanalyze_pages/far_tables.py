@@ -5,11 +5,9 @@ import signal
 import statistics
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ptanalyze as pt
@@ -21,11 +19,6 @@ from ptanalyze_law.perf_stat import DURATION, PENDING, read_perf_stat
 NODES = sysfs.SYSTEM / "node"
 WHOLE = 99.0  # percent of the time that a counter counted, below which it was shared
 GROUPS = (PENDING, DURATION)  # Intel since Skylake, and before; AMD counts walks, but no cycles of them
-NOT_COUNTED = (
-    "walk cycles are not counted here: perf opens neither {} nor {} (a VM without a virtual PMU, or AMD, "
-    "which counts no cycles of walks)"
-)
-FOREVER = 1e9  # seconds that perf may count a program that ends by itself
 
 
 @dataclass(frozen=True)
@@ -73,16 +66,21 @@ class Trial:
         return statistics.fmean(one.tables for one in self.windows if one.far == far)
 
 
+def in_words(code: str, **numbers: object) -> str:
+    return str(pt.columns.message("trial", code, **numbers))
+
+
+def refused(code: str, **numbers: object) -> pt.UsageError:
+    return pt.UsageError(in_words(code, **numbers))
+
+
 def two_nodes(near: int, far: int) -> None:
     """UsageError where this machine cannot have tables far from its threads."""
     nodes = {number: node for number, node in sysfs.nodes_of(NODES).items() if node.memory}
     if len(nodes) < 2:
-        raise pt.UsageError("trial: one node has memory, so no table is far; --pages compares page sizes")
+        raise refused("one-node")
     if near == far or near not in nodes or far not in nodes or not nodes[near].cpus:
-        raise pt.UsageError(
-            f"trial: --near {near} --far {far}: give two of the nodes {', '.join(map(str, sorted(nodes)))}, "
-            "the near one with CPUs"
-        )
+        raise refused("nodes", near=near, far=far, nodes=", ".join(map(str, sorted(nodes))))
 
 
 def largest(pid: int) -> int:
@@ -105,37 +103,31 @@ def count_of(command: str) -> float:
         with suppress(ValueError, IndexError):
             return float(done.stdout.split()[-1])
     why = done.stderr.strip().splitlines()
-    raise pt.UsageError(
-        f"--figure-of {command}: printed {done.stdout.strip()[:60]!r}, not a number"
-        f"{f' ({why[-1][:100]})' if why else ''}; it prints how much was done so far"
-    )
+    said = f"{done.stdout.strip()[:60]!r}, not a number{f' ({why[-1][:100]})' if why else ''}"
+    raise refused("no-number", command=command, said=said)
 
 
 @contextmanager
-def counting(pid: int, events: Sequence[str]) -> Iterator[Counter[str]]:
-    """Counts of the block, there when it is left; {} without events."""
-    found: Counter[str] = Counter()
+def counting(pid: int, events: Sequence[str]) -> Iterator[dict[str, float]]:
+    """Counts of the block by event, those counted all the time, there when it is left; {} without events."""
+    found = dict[str, float]()
     if not events:
         yield found
         return
     with pt.safe_files.temporary_directory() as place:
-        perf = start(pid, ("instructions", *events), FOREVER, place / "stat")
+        counted = ",".join(["cycles", "instructions", *events])
+        words = ["perf", "stat", "-x,", "-e", counted, "-o", str(place / "stat"), "-p", str(pid)]
+        silent = subprocess.DEVNULL
+        perf = subprocess.Popen(words, stdout=silent, stderr=silent, preexec_fn=pt.live.die_with_us())
         try:
             yield found
         finally:
             perf.send_signal(signal.SIGINT)  # then it writes what it has counted
             perf.wait()
         with suppress(pt.errors.CaptureError, pt.UsageError):  # ended before it had begun
-            found.update(counts_in(place / "stat"))
-
-
-def counts_in(file: Path) -> dict[str, float]:
-    """{event: count} of `perf stat`, without events that were not counted all the time."""
-    return {
-        ":".join(filter(None, (one.name, one.modes))): one.value
-        for one in read_perf_stat(file).counters.values()
-        if one.value is not None and one.running >= WHOLE
-    }
+            for one in read_perf_stat(place / "stat").counters.values():
+                if one.value is not None and one.running >= WHOLE:
+                    found[":".join(filter(None, (one.name, one.modes)))] = one.value
 
 
 def try_live(
@@ -156,9 +148,7 @@ def try_live(
     """
     on = plan(pid, None).node
     if on != near:
-        raise pt.UsageError(
-            f"PID {pid}: most of its threads run on node {on}: give --near {on} and another --far"
-        )
+        raise refused("elsewhere", pid=pid, node=on)
     pt.live.hold(stack, pid, "trial")
     count_of(figure)
     events: tuple[str, ...] = ()
@@ -167,29 +157,36 @@ def try_live(
     except pt.UsageError as error:
         say(f"without counters: {error}")
     windows: list[Window] = []
-    try:
-        for away in pairs * (True, False):
-            relocate(pid, far if away else near, 0)
-            with counting(pid, events) as counts:
-                before, began = count_of(figure), time.monotonic()
-                time.sleep(seconds)
-                if not alive(pid):
-                    raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
-                rate = (count_of(figure) - before) / (time.monotonic() - began)
-            if rate <= 0:
-                raise pt.UsageError(
-                    f"--figure-of {figure}: did not grow in {seconds:g} s; it prints how much was done so far"
-                )
-            tables = leaf_tables(pid)
-            entries = tables.pages.sum(axis=1)
-            parts = entries[tables.node == far], tables.pages[:, near]
-            there, data = (float(part.sum() / max(int(entries.sum()), 1)) for part in parts)
-            windows.append(Window(away, rate, there, data, counts))
-            say(line_of(windows[-1], near, far, counted(tables.node, tables.pages.shape[1]).tolist()))
-    finally:
-        if alive(pid):
-            relocate(pid, near, 0)
+    keep = stack.enter_context(pt.live.ends_once())
+    stack.callback(near_again, pid, near, say, keep)
+    for away in pairs * (True, False):
+        relocate(pid, far if away else near, 0)
+        with counting(pid, events) as counts:
+            before, began = count_of(figure), time.monotonic()
+            time.sleep(seconds)
+            if not alive(pid):
+                raise pt.errors.PartialDataError(f"PID {pid}: ended before all was measured")
+            rate = (count_of(figure) - before) / (time.monotonic() - began)
+        if rate <= 0:
+            raise refused("still", command=figure, seconds=seconds)
+        tables = leaf_tables(pid)
+        entries = tables.pages.sum(axis=1)
+        parts = entries[tables.node == far], tables.pages[:, near]
+        there, data = (float(part.sum() / max(int(entries.sum()), 1)) for part in parts)
+        windows.append(Window(away, rate, there, data, counts))
+        say(line_of(windows[-1], near, far, counted(tables.node, tables.pages.shape[1]).tolist()))
     return Trial(seconds, tuple(windows))
+
+
+def near_again(pid: int, near: int, say: Callable[[str], None], keep: Callable[[], None]) -> None:
+    """The last move, which no signal ends; where it leaves tables far, what to type is said."""
+    keep()
+    whole = not alive(pid)
+    try:
+        whole = whole or relocate(pid, near, 0).whole
+    finally:
+        if not whole:
+            say(f"tables are far: {pt.errors.as_root(anywhere=True)} relocate {pid} --to {near} --yes")
 
 
 def begun(command: Sequence[str], how: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
@@ -206,10 +203,7 @@ def wait(program: "subprocess.Popen[bytes]", seconds: float) -> None:
     """PartialDataError if it ends meanwhile."""
     with suppress(subprocess.TimeoutExpired):
         program.wait(seconds)
-        raise pt.errors.PartialDataError(
-            f"the program ended (exit code {program.returncode}) before all was measured: "
-            "give it more to do, or shorter times: --warm-up, --for, --pairs"
-        )
+        raise pt.errors.PartialDataError(in_words("ended", status=program.returncode))
 
 
 def line_of(one: Window, near: int, far: int, by_node: Sequence[int]) -> str:
@@ -228,21 +222,11 @@ def counted_here() -> tuple[str, ...]:
     for events in GROUPS:
         with pt.safe_files.temporary_directory() as place:
             file = place / "stat"
-            counted = ["-x,", "-e", ",".join(["cycles", *events]), "-o", str(file)]
+            counted = ["-x,", "-e", ",".join(["cycles", *events]), "-o", str(file), "--", "true"]
             try:
-                ran = subprocess.run(
-                    ["perf", "stat", *counted, "--", "true"], capture_output=True, check=False
-                )
+                ran = subprocess.run(["perf", "stat", *counted], capture_output=True, check=False)
             except FileNotFoundError:
                 raise pt.UsageError("perf: not found; install it with `apt install linux-perf`") from None
             if ran.returncode == 0 and "<not supported>" not in file.read_text(errors="replace"):
                 return events
-    raise pt.UsageError(NOT_COUNTED.format(*(events[0] for events in GROUPS)))
-
-
-def start(pid: int, events: Sequence[str], seconds: float, file: Path) -> "subprocess.Popen[bytes]":
-    counted = ["-x,", "-e", ",".join(["cycles", *events]), "-p", str(pid), "-o", str(file)]
-    silent = subprocess.DEVNULL
-    return subprocess.Popen(
-        ["perf", "stat", *counted, "--", "sleep", f"{seconds:g}"], stdout=silent, stderr=silent
-    )
+    raise refused("uncounted", new=PENDING[0], old=DURATION[0])

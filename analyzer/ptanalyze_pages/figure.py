@@ -14,7 +14,7 @@ from statistics import median
 import ptanalyze as pt
 
 from .blocks import kernel
-from .far_tables import count_of
+from .far_tables import count_of, refused
 
 PERF_EVENT_OPEN, FSOPEN, FSCONFIG, FSMOUNT = 298, 430, 431, 432  # of x86-64
 # poll to futex_waitv: a server whose clients come one by one waits for each, for the same work
@@ -66,10 +66,7 @@ def must_work(pid: int, seconds: float) -> None:
     time.sleep(seconds)
     used = (pt.live.cpu_seconds(pid) - before) / seconds
     if used < IDLE:
-        raise pt.UsageError(
-            f"{pt.live.called(pid)} used {100 * used:.1f} % of a CPU in {seconds:g} s: idle; put its usual "
-            "load on it first"
-        )
+        raise refused("idle", process=pt.live.called(pid), used=used, seconds=seconds)
 
 
 def system_call_event() -> int:
@@ -117,8 +114,4 @@ def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
         instructions, cycles = counter(stack, pid, 0, 1), counter(stack, pid, 0, 0)
         unit = "instructions per cycle"
         return Meter(unit, lambda: (instructions(), cycles()), unit)
-    raise pt.UsageError(
-        f"PID {pid}: makes few system calls, and this machine counts no instructions: give --figure-of, a "
-        "command that prints how much the program has done so far; or restart it under the tool: "
-        "trial --pages -- COMMAND"
-    )
+    raise refused("no-figure", pid=pid)

@@ -154,7 +154,7 @@ def command(
       ptanalyze whatif app.capture --calibration app.toml
     """
     from . import trial
-    from .far_tables import largest, try_live, two_nodes
+    from .far_tables import largest, refused, try_live, two_nodes
 
     if words and "--" not in click.get_current_context().meta["typed"]:
         ways = f"-p {words[0]} tries one that runs, -- {shlex.join(words)} starts a new one"
@@ -193,10 +193,7 @@ def command(
         raise click.exceptions.Exit(3 if measured.left or unfit or not measured.gain else 0)  # as was said
     two_nodes(near, far)
     if pid is None or figure is None:
-        raise pt.UsageError(
-            "trial: near and far tables are those of a process that runs: give -p PID, and with --figure-of "
-            "a command that prints how much it has done so far, as 'cat done'; for page size add --pages"
-        )
+        raise refused("of-a-process")
     seconds = seconds or 10.0
     with ExitStack() as stack:
         done = try_live(stack, pid, figure, near=near, far=far, seconds=seconds, pairs=pairs, say=say)

@@ -10,18 +10,19 @@ from collections import namedtuple
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from command_line import is_one_line
 from native import relocating
-from native.dumping import state, wait_for
+from native.dumping import PROGRAMS, state, wait_for
 from native.relocating import DEATHS, areas, as_before, children, leaves, relocate, running, target, threads
 from needs import needs_root
 from ptanalyze.capture.live.process import hold
 from ptanalyze.cli import run
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import UsageError, as_root
 from ptanalyze_host import relocate as front
 from ptanalyze_host.dump import alive
 from ptanalyze_host.node_latency import usable_nodes
@@ -481,28 +482,8 @@ def window(far, rate, tables, counts=()):
     return trial.Window(far, rate, tables, 1.0, dict(counts))
 
 
-PERF = """#!/bin/sh
-# perf stat where there are no counters: -o FILE -- COMMAND; it counts until it is interrupted
-while [ "$1" != -o ]; do shift; done
-out=$2
-shift 3
-end() {
-	kill $! 2> /dev/null
-	printf '1000,,%s,1,100.00,,\\n' cycles instructions dtlb_load_misses.walk_pending > $out
-	printf '1000,,%s,1,55.00,,\\n' dtlb_store_misses.walk_pending >> $out
-	exit 0
-}
-trap end INT
-"$@" &
-: > ready
-wait
-end
-"""
-
-
 def test_counters_are_those_of_the_measured_time_without_such_as_were_shared(tmp_path, monkeypatch):
-    (tmp_path / "perf").write_text(PERF)
-    (tmp_path / "perf").chmod(0o755)
+    (tmp_path / "perf").symlink_to(PROGRAMS / "perf.sh")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     events = counted_here()
@@ -510,6 +491,20 @@ def test_counters_are_those_of_the_measured_time_without_such_as_were_shared(tmp
     with trial.counting(os.getpid(), events) as counts:
         assert not counts and wait_for((tmp_path / "ready").exists)
     assert counts == dict.fromkeys(("cycles", "instructions", "dtlb_load_misses.walk_pending"), 1000.0)
+
+
+def test_the_last_move_of_a_trial_is_whole_or_what_to_type_is_said(monkeypatch):
+    def moved_in_part(pid, to, pause):
+        os.kill(os.getpid(), signal.SIGINT)  # no second Ctrl-C ends it
+        return SimpleNamespace(whole=False)
+
+    monkeypatch.setattr(trial, "relocate", moved_in_part)
+    monkeypatch.setattr(trial, "counted_here", tuple)
+    monkeypatch.setattr(trial, "plan", lambda pid, to: SimpleNamespace(node=0))
+    said = []
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack:
+        trial.try_live(stack, os.getppid(), "echo 1", near=0, far=1, seconds=1, pairs=1, say=said.append)
+    assert said == [f"tables are far: {as_root(anywhere=True)} relocate {os.getppid()} --to 0 --yes"]
 
 
 def test_counters_and_run_times_of_both_placements_calibrate(pt, tmp_path):
