@@ -19,7 +19,7 @@ from ptanalyze_host.dump import descendants
 from ptanalyze_host.node_latency import cpu_model
 
 from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, state, to_undo, undone
-from .far_tables import NODES, begun, largest, wait
+from .far_tables import NODES, begun, in_words, largest, wait
 from .figure import Meter, meter_of, must_work, window_of
 
 SETTLE = 0.2  # seconds between a change and its window
@@ -29,6 +29,7 @@ ENDED = 3  # turns without a rate, after some with one: the load has ended
 WINDOWS, AGAIN = 60, 3  # in whose time all is measured; at the end, as found again
 BUSY = 1.25  # runnable threads per CPU: a fifth of them wait
 CPU, ALIKE = 2, 0.1  # of Measured.runs: CPU time of a run of fixed time; what is outside it gains, too
+GRACE = 5.0  # seconds that a program has to end, before it is killed
 SHORTEST = 50 * 0.02  # CPU seconds that are compared, at least: they begin within a LOOK
 TO_FREE = 2e-9  # and for each byte: at the end, giving back small pages takes a 30th of that
 LEAST_PAIRS = 6  # before precision counts, or a proposal is made: fewer have no interval of 95 %
@@ -239,10 +240,7 @@ def must_grow(done: Measured, seconds: float, most: int) -> None:
     grew = sum(map(len, done.rates.values()))
     if done.still >= max(most, grew + 1):
         of, error = done.still + grew, pt.errors.PartialDataError if grew else pt.UsageError
-        raise error(
-            f"trial --pages: {done.figure} did not grow, or CPU time fell to a quarter, in {done.still} of "
-            f"{of} windows of {seconds:g} s: give --for more time, or put a steady load on it; pages go back"
-        )
+        raise error(in_words("no-growth", figure=done.figure, still=done.still, of=of, seconds=seconds))
 
 
 def several(blocks: Blocks, meter: Meter, done: Measured, state: str, how: How, limit: float) -> None:
@@ -360,10 +358,9 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             if turn == 0:
                 how.say(f"{2 * pairs - 1} more runs, about {(2 * pairs - 1) * (ended - started):.0f} s")
             if rest < (least := max(SHORTEST, TO_FREE * done.resident)):
-                raise pt.errors.PartialDataError(
-                    f"{command[0]}: nothing measured: {rest:.2f} CPU s after {moment}, at least {least:.2g} "
-                    f"are needed; give it more to do{'' if warm_up is None else ', or a shorter --warm-up'}"
-                )
+                shorter = "" if warm_up is None else ", or a shorter --warm-up"
+                numbers = {"rest": rest, "moment": moment, "least": least, "shorter": shorter}
+                raise pt.errors.PartialDataError(in_words("short", command=command[0], **numbers))
             done.rates[state].append(1 / rest)
     done.seconds = time.monotonic() - began
     return done
@@ -399,12 +396,40 @@ def standing_still(pid: int) -> Iterator[list[int]]:
         yield family
 
 
+def end(program: "subprocess.Popen[bytes]") -> None:
+    """Ask it and its descendants to end, as what is measured may be a child of a shell; kill who does not."""
+    files = list[int]()
+    for pid in (program.pid, *descendants(program.pid)) if program.poll() is None else ():
+        with suppress(OSError):
+            files.append(os.pidfd_open(pid))
+    try:
+        there, until = send(files, signal.SIGTERM), time.monotonic() + GRACE
+        while there and time.monotonic() < until:
+            time.sleep(LOOK)
+            program.poll()
+            there = send(there, 0)
+    finally:
+        send(files, signal.SIGKILL)
+        program.wait()
+        for file in files:
+            os.close(file)
+
+
+def send(files: Sequence[int], number: int) -> list[int]:
+    """Signal processes; those that were there."""
+    there = []
+    for file in files:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(file, number)
+            there.append(file)
+    return there
+
+
 def start(stack: ExitStack, command: Sequence[str], warm_up: float, how: How) -> "subprocess.Popen[bytes]":
-    """A program that has run for `warm_up` seconds; it ends with the stack."""
+    """A program that has run for `warm_up` seconds; it ends with the stack, and its descendants do."""
     must_be_root()
     program = begun(command, how.run_as)
-    stack.callback(program.wait)
-    stack.callback(program.kill)
+    stack.callback(end, program)
     if warm_up:
         wait(program, warm_up)
     return program

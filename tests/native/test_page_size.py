@@ -631,6 +631,16 @@ def test_system_calls_of_all_threads_are_counted_and_no_waits(areas):
         assert 1000 <= calls() - before <= 1010 and own() - mine < 1000
 
 
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+def test_a_program_ends_with_what_it_started_whether_it_heeds_a_signal_or_not(trap, monkeypatch):
+    monkeypatch.setattr(engine, "GRACE", 0.2)
+    with ExitStack() as stack:
+        wrapper = engine.start(stack, ["sh", "-c", f"{trap}sleep 60; true"], 0.2, engine.How())
+        [measured] = descendants(wrapper.pid)
+    assert wait_for(lambda: not blocks.alive(measured))
+    assert wrapper.returncode == (-signal.SIGKILL if trap else -signal.SIGTERM)
+
+
 def test_command_is_run_to_its_end_in_turns(program, monkeypatch, capsys):
     how, said = engine.How(memory=0), []
     monkeypatch.setattr(engine, "SHORTEST", 0)
