@@ -23,6 +23,7 @@ from needs import needs_root
 from ptanalyze.capture.live.process import hold
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError, as_root
+from ptanalyze.policies.baselines import RESET
 from ptanalyze_host import relocate as front
 from ptanalyze_host.dump import alive
 from ptanalyze_host.node_latency import usable_nodes
@@ -447,6 +448,15 @@ def test_leaf_tables_elsewhere_are_those_of_what_would_be_moved():
 
 
 # Without a process.
+
+
+def test_a_reset_that_is_interrupted_leaves_the_mitigation_as_it_was(tmp_path):
+    (setting := tmp_path / "nx_huge_pages").write_text("Y\n")
+    line = RESET.removeprefix("sudo ").replace("/sys/module/kvm/parameters", str(tmp_path))
+    with subprocess.Popen(line, shell=True, process_group=0) as reset:
+        assert wait_for(lambda: setting.read_text() == "N\n")
+        os.killpg(reset.pid, signal.SIGTERM)
+    assert wait_for(lambda: setting.read_text() == "Y\n")
 
 
 def test_areas_that_differ_are_told_for_the_ranges_that_were_moved_alone():

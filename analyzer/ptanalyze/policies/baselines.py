@@ -148,6 +148,7 @@ VCPUS = (
 )
 RESET = (
     "sudo sh -c 'cd /sys/module/kvm/parameters; was=$(cat nx_huge_pages); "
+    'trap "echo $was >nx_huge_pages; exit" HUP INT TERM; '
     "for i in N Y $was N Y $was; do echo $i >nx_huge_pages; sleep 1; done'"
 )
 
