@@ -8,6 +8,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 import tomllib
 import zlib
 from collections.abc import Iterator
@@ -172,16 +173,18 @@ def user_cache() -> Path | None:
     return None
 
 
-# Directories that are being filled: under a name that cannot be guessed, locked while their process lives.
-# What a killed process left behind is not locked any more, and the next one in that place removes it.
+# Directories being filled: under a name that cannot be guessed, locked while their process lives. What killed
+# ones left is not locked: the next removes it, of this boot, as locks may be a machine's, or a week old.
 
 NAME = re.compile(r"\..*ptanalyze-[0-9a-f]{16}\.tmp", re.DOTALL)
+KERNEL = Path("/proc/sys/kernel/random")
+BOOT = f"{zlib.crc32(b''.join(path.read_bytes() for path in KERNEL.glob('boot_id'))):08x}"
 LONGEST = 100  # characters of the final name that an unfinished one shows
 
 
 def unfinished_name(final: str) -> str:
     """A new name for what is to become `final`, hidden, as NAME."""
-    return f".{final[:LONGEST]}.ptanalyze-{secrets.token_hex(8)}.tmp"
+    return f".{final[:LONGEST]}.ptanalyze-{BOOT}{secrets.token_hex(4)}.tmp"
 
 
 @contextmanager
@@ -242,7 +245,9 @@ def remove_unfinished(place: Path) -> None:
 def _remove(path: Path) -> None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with suppress(OSError), descriptor(os.open(path, flags)) as fd:  # somebody fills it, or removes it, too
-        if os.fstat(fd).st_uid == os.geteuid():
+        about = os.fstat(fd)
+        gone = path.name[-20:-12] == BOOT or time.time() - about.st_mtime > 7 * 86400
+        if gone and about.st_uid == os.geteuid():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
