@@ -24,27 +24,6 @@ PACKAGES = {  # command -> package
 UNUSED = ("sound", "drivers/gpu", "drivers/media", "drivers/net", "drivers/scsi")  # most modules are theirs
 SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
 BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
-INIT = """#!/bin/sh
-export PATH=/bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-mount -t tracefs tracing /sys/kernel/tracing
-mount -t debugfs debug /sys/kernel/debug
-mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
-read -r words < /proc/cmdline
-while read -r name file; do
-    options=
-    for word in $words; do
-        case $word in "$name".*) options="$options ${word#*.}" ;; esac
-    done
-    insmod "/modules.d/$file" $options || echo "insmod $file $options failed"
-done < /modules
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=mmap share /mnt
-sh /mnt/script
-sync
-poweroff -f
-"""
 
 
 @dataclass(frozen=True)
@@ -174,7 +153,7 @@ def initramfs(kernel, modules=(), binaries=(), libraries_of=(), data=()):
         add_modules(root, kernel, (*SHARE_MODULES, *modules))
         for path, source in data:
             add(root, path, source)
-        (root / "init").write_text(INIT)
+        shutil.copyfile(LAB / "scripts/init.sh", root / "init")
         (root / "init").chmod(0o755)
         return packed(root)
 
