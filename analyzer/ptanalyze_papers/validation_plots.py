@@ -7,6 +7,8 @@ from pandas import DataFrame
 
 import ptanalyze as pt
 
+from .run import tally
+
 KINDS = {  # ptanalyze_papers.row.KINDS: colour, whether it is evidence
     "law": (pt.style.GREEN, True),
     "page size": (pt.style.YELLOW, True),
@@ -59,16 +61,10 @@ def validation(table: DataFrame) -> Figure:
     bounds = table.loc[table["bound"] != "", "holds"]
     left_out = len(table) - len(rows) - len(bounds)
     held = f"{int(bounds.eq(True).sum())} of {len(bounds)} published bounds hold" if len(bounds) else ""
-    return pt.style.finish(
-        figure, table, headline(table), held, f"{left_out} without a ratio" if left_out else ""
-    )
-
-
-def headline(table: DataFrame) -> str:
-    """Errors of the rows that are evidence, as ptanalyze_papers.row counts them."""
-    evidence = table[table["kind"].map(lambda kind: KINDS[kind][1]) & (table["bound"] == "")]
-    if not len(evidence):
-        return f"{pt.errors.plural(len(table), 'row')}, none of them evidence"
-    errors = evidence["error"].abs()
-    text = f"{len(evidence)} rows that can fail: median error {100 * errors.median():.1f} %"
-    return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
+    counted = tally(table)
+    of, off = pt.errors.plural(counted["judged"] - counted["small"], "prediction"), counted["median_error"]
+    error = f"{of}: median error {100 * off:.0f} % of the effect" if off is not None else of
+    beyond = int((rows["ours"].div(rows["published"]) != ratio["ours"]).sum())
+    edge = f"{beyond} beyond the edge" if beyond else ""
+    without = f"{left_out} without a ratio" if left_out else ""
+    return pt.style.finish(figure, table, error, held, without, edge)

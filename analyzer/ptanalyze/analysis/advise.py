@@ -128,7 +128,7 @@ class Advised:
     def verdict(self) -> Verdict:
         over = {label_of(advice.result) for advice in self.ranked if advice.over}
         gained = {label_of(one.result): one.gain for one in self.ranked}
-        notes = untold(self.refused, self.base)
+        notes = untold(self.refused, self.base, self.program.command)
         return verdict(self.replayed.results, self.program, over=over, notes=notes, gained=gained)
 
     @property

@@ -42,7 +42,7 @@ from ..core.columns import (
 from ..core.errors import UNKNOWN_NODE, as_root, program_of
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
-from ..core.trace import chunk_runs, give_back, threads_placed
+from ..core.trace import Trace, chunk_runs, give_back, threads_placed
 from ..cost.law import PageTrial
 from ..cost.result import Result
 from ..policies import BOUND, RESEARCH, availability
@@ -189,8 +189,14 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         tlb_entries=machine.tlb.l2.entries * len(np.unique(scenario.placement.chunk_cpu)) * whole,
         process=process_of(snapshot.facts, command),
         started=whole and "another_user" not in snapshot.facts,
-        command=command if whole and 0 < len(command) <= TYPED else "./app",
+        command=start_of(scenario.trace) if whole else "./app",
     )
+
+
+def start_of(trace: Trace | None) -> str:
+    """Workload.command of what was recorded from its start."""
+    command = str(trace.facts.get("command", "")) if trace else ""
+    return command if 0 < len(command) <= TYPED else "./app"
 
 
 # one's name says nothing of which program it runs
@@ -699,12 +705,16 @@ def _research(
     return message("research", "gain", names=each, gain=best.speedup)
 
 
+def unstripped(command: str) -> Message:
+    return message("way", "stripped", line=f"{as_root()} record --strip off -o full -- {command}")
+
+
 UNTOLD = "huge-pages"  # Verdict.notes: what they give is not known of the run that is asked for
 
 
-def untold(refused: Mapping[str, str], base: Result) -> list[Message]:
-    """Verdict.notes of a larger run, by the policies that its capture does not allow."""
+def untold(refused: Mapping[str, str], base: Result, command: str) -> list[Message]:
+    """Verdict.notes of a larger run, by policies that its capture does not allow; command: of a Workload"""
     if HUGE not in refused or not base.stands_for:
         return []
-    way = message("way", "sampled" if refused[HUGE] == RESHAPED else "stripped")
+    way = message("way", "sampled") if refused[HUGE] == RESHAPED else unstripped(command)
     return [message("unknown", UNTOLD, way=way)]

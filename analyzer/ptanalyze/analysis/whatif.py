@@ -34,7 +34,7 @@ from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
-from .verdict import HUGE, RESET, UNTOLD, untold, verdict, workload
+from .verdict import HUGE, RESET, UNTOLD, start_of, unstripped, untold, verdict, workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -231,7 +231,7 @@ def must_tell(scenario: Scenario) -> None:
         if scenario.growth.factor > 1:
             must_fit(scenario.trace, scenario.machine.tlb, np.array([2]))
     except RefusedError:
-        unknown = message("unknown", UNTOLD, way=message("way", "stripped"))
+        unknown = message("unknown", UNTOLD, way=unstripped(start_of(scenario.trace)))
         if scenario.machine.nodes == 1:
             why = f"on one node page size is the only question, and not known is {unknown}"
             raise UsageError(f"--stands-for: {why}; -m NAME asks about several nodes") from None
@@ -243,7 +243,7 @@ def _unknown(
 ) -> list[Message]:
     """What is not known of the run, and what is known in its place: huge pages' gain at the traced size, and
     remote data with and without NUMA balancing."""
-    notes = untold(refused, base)
+    notes = untold(refused, base, start_of(known.trace))
     if notes:
         small = replace(setup, stands_for=AS_CAPTURED)
         plans = [baseline, plan_for(HUGE).beside(baseline)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import FILLS, MEASURED, REFILLS, Finding, message, noted
+from ..core.columns import FILLS, MEASURED, REFILLS, Finding, found, message, noted
 from ..core.errors import UsageError
 from ..core.interval import Interval
 from .counts import (
@@ -162,7 +162,7 @@ class Pricing:
                     run_time["speedup"] = trial.gain
             if law.calibration is None:
                 findings = (*findings, *lock_held(calls, run_time["run_cycles"], counts.cpus, machine.ghz))
-        keeps = not {FILLS, REFILLS} & {one.code for one in findings}  # its memory from run to run
+        keeps = not found(findings, FILLS, REFILLS)  # its memory from run to run
         if base and base.run_seconds and base.run_cycles and keeps:
             extra = once_cycles - base.once_cycles  # less than a cycle: two equal sums, rounded
             run_time["once_runs"] = extra / base.run_cycles if extra >= 1 else 0.0
