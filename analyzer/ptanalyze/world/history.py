@@ -41,6 +41,7 @@ from ..kernels.replay import (
 )
 from .address_space import AddressSpace, Slots
 from .mm_events import (
+    FREES_EMPTIED,
     UNNAMED,
     Linux,
     addresses,
@@ -454,7 +455,7 @@ def _undone(past: History, space: AddressSpace, events: np.ndarray) -> History:
     vmas["start"], vmas["end"], owner = past.last
     nobody, home = np.zeros(0, np.int32), past.vma_owner[:1]
     on = Placement(nobody, home, np.zeros(len(events), np.int32), "")
-    begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], Linux(6, 14))
+    begun = writer(vmas, events, len(events), space, past.rows, on, NO_WALKS, int(home[0]), [], FREES_EMPTIED)
     begun.lineages[1 : 1 + len(vmas), kernels.OWNER] = owner
     done = all_steps(begun)
     steps, flushes = done.steps, np.count_nonzero(done.steps.kind == FLUSH)

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
+from weakref import ref
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from ..core.trace import (
     Scratch,
     Touches,
     Trace,
+    read_only,
 )
 
 # What calls do differs between versions of Linux.
@@ -45,7 +47,7 @@ class Linux(NamedTuple):
     def frees_emptied_tables(self) -> bool:
         """MADV_DONTNEED frees the leaf tables of the 2 MiB that it empties (CONFIG_PT_RECLAIM of x86-64,
         commit 6375e95f38: madvise_dontneed_single_vma, mm/madvise.c; mm/pt_reclaim.c)."""
-        return self >= (6, 14)
+        return self >= FREES_EMPTIED
 
     @property
     def broadcasts(self) -> bool:
@@ -55,7 +57,7 @@ class Linux(NamedTuple):
         return self >= (6, 15)
 
 
-UNNAMED = Linux()
+UNNAMED, FREES_EMPTIED = Linux(), Linux(6, 14)
 
 
 def linux(asked: str, captured: object) -> Linux:
@@ -312,6 +314,8 @@ def effects(events: np.ndarray) -> np.ndarray:
     every = every[np.argsort(every["event"], kind="stable")]
     if not (mmap & (events["c"][done] == 0)).any():
         return every
+    if _OPENED and _OPENED[0][0]() is events:
+        return _OPENED[0][1]
     of, reserved, pieces = events[every["event"]], _Bytes(), list[tuple[int, ...]]()
     for row, kind, c in zip(every.tolist(), of["kind"].tolist(), of["c"].tolist(), strict=True):
         at, chunk, what, start, end, there = row
@@ -320,7 +324,13 @@ def effects(events: np.ndarray) -> np.ndarray:
         known = what in (NEW, OVER) or kind == Event.MPROTECT
         for lo, hi, was in reserved.become(start, end, becomes) if known else ((start, end, False),):
             pieces.append((at, chunk, OPENED if was and opens and what != NEW else what, lo, hi, there))
-    return np.array(pieces, EFFECT_DTYPE)
+    _OPENED[:] = [(ref(events), read_only(np.array(pieces, EFFECT_DTYPE)))]
+    return _OPENED[0][1]
+
+
+_OPENED = list[
+    tuple["ref[np.ndarray]", np.ndarray]
+]()  # of the events that were asked for last: each pass asks
 
 
 def made(events: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -705,7 +715,8 @@ def split(trace: Trace, huge: np.ndarray, linux: Linux) -> tuple[Trace, dict[int
         then = deepcopy(now)
         for block in then:
             block.since, block.sizes = begin, [(0, block.sizes[-1][1])]
-        back = ((-1, *change[1:]) for change in changes(undoing(trace.events, begin), blocks.tolist()))
+        undone = changes(undoing(trace.events, begin), blocks.tolist(), FREES_EMPTIED)
+        back = ((-1, *change[1:]) for change in undone)
         return happen(then, chain(back, (change for change in begun if chunk[change[0]] >= begin)), begin)
 
     twice = replace(happen(now, begun, 0), again=again)

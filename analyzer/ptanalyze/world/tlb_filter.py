@@ -47,9 +47,6 @@ from .mm_events import (
     ADVICE_THAT_CLEARS,
     CHANGED,
     MOVED,
-    NEW,
-    OPENED,
-    OVER,
     ROOM,
     UNMAPPED,
     addresses,
@@ -114,7 +111,6 @@ SPANS_AT_ONCE = 1 << 11  # of at most 512 pages each
 LAST = np.uint64((1 << 63) - 1)
 UNKNOWN = 255  # protection of what no call of the trace mapped
 FLUSHING = UNMAPPED, ROOM, MOVED, CHANGED
-Call = tuple[tuple[int, ...], int, int]  # row of EFFECT_DTYPE, kind and c of its event
 
 
 class Flushes(NamedTuple):
@@ -138,83 +134,99 @@ class Mapped:
         va, self.number, count = np.unique(regions.va, return_inverse=True, return_counts=True)
         self.va, self.huge = np.append(va, LAST).astype(np.int64), regions.tlb_level > 1
         self.big = np.bincount(self.number, self.huge, len(va)) == count  # at all times
+        order = np.argsort(self.number, kind="stable")
+        self.regions = order[[np.cumsum(count) - count, np.cumsum(count) - 1]]  # of each address, at most two
+        self.seen = np.zeros(len(self.number) << SLOT_BITS, bool)  # by page: touched since it was mapped
         self.present = np.zeros(len(va) << SLOT_BITS, bool)
         self.prot = np.full(len(self.present), UNKNOWN, np.uint8)
         rows, self.last = effects(trace.events), NO_FLUSHES
         before, within = np.searchsorted(rows["event"], [region.first, region.end]).tolist()
-        self.calls: list[Call] = []
-        if not np.isin(rows["what"][before:within], FLUSHING).any():
+        self.rows = rows[before:within]
+        self.needed = bool(np.isin(self.rows["what"], FLUSHING).any())
+        if not self.needed:
             return
-        every = calls_of(trace.events, rows)
-        for call in every[:before]:
+        self.calls = self._calls(trace.events, self.rows)
+        for call in self._calls(trace.events, rows[:before]):
             self._happen(*call)
-        self.calls = every[before:within]
         if region.begin is not None:
             self._take_captured(space)
-            for start, end in np.stack(made(trace.events, region.begin), axis=1).tolist():
-                self.present[self._span(start, end)] = False
+            for lo, hi in self._spans(*made(trace.events, region.begin)).tolist():
+                self.present[lo:hi] = False
 
     def flushes(self, trace: Trace, begin: int, undone: np.ndarray) -> Flushes:
         """Flushes of the calls before the chunks of a Trace from `begin` on, and after its last.
 
         undone  mm_events.undoing, which comes before
         """
-        if not self.calls:
+        if not self.needed:
             return self.last
-        for call in calls_of(undone, effects(undone)):
+        for call in self._calls(undone, effects(undone)):
             self._happen(*call)
-        chunk = np.array([row[1] for row, *_ in self.calls], np.int64)
-        found, due = np.zeros((len(self.calls), 3), np.int64), int(np.searchsorted(chunk, begin))
-        scratch = Scratch()
-        for piece in trace.pieces(1 << 20, begin, len(trace.chunks)) if due < len(chunk) else ():
+        chunk, flushing = self.rows["chunk"], np.isin(self.rows["what"], FLUSHING)
+        found, due = np.zeros((len(chunk), 3), np.int64), int(np.searchsorted(chunk, begin))
+        scratch, looks = Scratch(), flushing.tolist()
+        for piece in trace.pieces(1 << 20, begin, len(trace.chunks)):
             page, done = piece.decode(scratch).page, 0
             ends = np.append(0, np.cumsum(trace.chunks["touches"][piece.chunks]))
             for k in range(due, int(np.searchsorted(chunk, piece.chunks.stop))):
-                now = int(ends[chunk[k] - piece.chunks.start])
-                self._touch(page[done:now])
-                found[k], done, due = self._happen(*self.calls[k]), now, k + 1
+                if looks[k] and (now := int(ends[chunk[k] - piece.chunks.start])) > done:
+                    self._touch(page[done:now])
+                    done = now
+                found[k], due = self._happen(*self.calls[k]), k + 1
             self._touch(page[done:])
         for k in range(due, len(chunk)):
             found[k] = self._happen(*self.calls[k])
-        flushing = [k for k, (row, *_) in enumerate(self.calls) if row[2] in FLUSHING]
         self.last = Flushes(chunk[flushing], *found[flushing].T)
         return self.last
 
     def _touch(self, page: np.ndarray) -> None:
+        page = page[~self.seen[page]]
+        self.seen[page] = True
         region = page >> np.uint32(SLOT_BITS)
         self.present[self.number[region] << SLOT_BITS | page & np.uint32(511)] = True
         if self.huge.any():
             self.present.reshape(-1, 512)[self.number[np.unique(region[self.huge[region]])]] = True
 
-    def _happen(self, row: tuple[int, ...], kind: int, c: int) -> tuple[int, int, int]:
+    def _calls(self, events: np.ndarray, rows: np.ndarray) -> list[tuple[int, ...]]:
+        """[(what, kind and c of the event, lo, hi of _spans, pages up to `there`)] of EFFECT_DTYPE."""
+        of, (lo, hi) = events[rows["event"]], self._spans(rows["start"], rows["end"]).T
+        shift = np.uint64(PAGE_SHIFT)
+        moved = (rows["there"] >> shift).astype(np.int64) - (rows["start"] >> shift).astype(np.int64)
+        columns = rows["what"], of["kind"], of["c"], lo, hi, moved
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _spans(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """int64[n, 2]: where the pages of bytes start..end begin and end."""
+        one, shift = np.uint64(1), np.uint64(PAGE_SHIFT)
+        page = np.stack([start >> shift, (end - one >> shift) + one], axis=1).astype(np.int64)
+        region = np.searchsorted(self.va, page >> SLOT_BITS)
+        return (region << SLOT_BITS) + np.where(self.va[region] == page >> SLOT_BITS, page & 511, 0)
+
+    def _happen(self, what: int, kind: int, c: int, lo: int, hi: int, moved: int) -> tuple[int, int, int]:
         """A call: the page, count and shift of what it flushes."""
-        what, start, end, there = row[2:]
-        pages = self._span(start, end)
-        present, prot = self.present[pages], self.prot[pages]
-        protects = what == CHANGED and kind == Event.MPROTECT
-        at = pages.start + np.flatnonzero(present & (prot != c) & (prot > 0) if protects else present)
-        if protects or what in (NEW, OVER, OPENED):
+        present, prot = self.present[lo:hi], self.prot[lo:hi]
+        if what not in FLUSHING:
             prot[:] = c & 7 if kind in (Event.MMAP, Event.MPROTECT) else UNKNOWN
-        if what in (UNMAPPED, ROOM, MOVED) or (kind == Event.MADVISE and c in ADVICE_THAT_CLEARS):
+            return 0, 0, 0
+        if kind == Event.MPROTECT:
+            present = present & (prot != c) & (prot > 0)
+        at = lo + np.flatnonzero(present)
+        if kind == Event.MPROTECT:
+            prot[:] = c & 7
+        elif what != CHANGED or (kind == Event.MADVISE and c in ADVICE_THAT_CLEARS):
             present[:] = False
+            self.seen[self.regions[:, at >> SLOT_BITS] << SLOT_BITS | at & 511] = False
         if not len(at):
             return 0, 0, 0
         number = self.va[at >> SLOT_BITS] << SLOT_BITS | at & 511
         if what == MOVED:
-            to = number + (there >> PAGE_SHIFT) - (start >> PAGE_SHIFT)
+            to = number + moved
             region = np.searchsorted(self.va, to >> SLOT_BITS)
             known = self.va[region] == to >> SLOT_BITS
             arrived = (region << SLOT_BITS | to & 511)[known]
             self.present[arrived], self.prot[arrived] = True, self.prot[at[known]]
         shift = SLOT_BITS if what != MOVED and self.big[at >> SLOT_BITS].all() else 0
         return int(number[0]), int((number[-1] >> shift) - (number[0] >> shift)) + 1, shift
-
-    def _span(self, start: int, end: int) -> slice:
-        """Where the pages of start..end are."""
-        page = np.array([start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1])
-        region = np.searchsorted(self.va, page >> SLOT_BITS)
-        inside = self.va[region] == page >> SLOT_BITS
-        return slice(*((region << SLOT_BITS) + np.where(inside, page & 511, 0)).tolist())
 
     def _take_captured(self, space: AddressSpace) -> None:
         tree, regions = space.snapshot.guest, space.regions
@@ -224,11 +236,6 @@ class Mapped:
             table = np.where(regions.leaf[some] < len(tree), regions.leaf[some], NO_TABLE).astype(np.int64)
             mapped = pages_of(tree, np.repeat(table, 512), page)[0].reshape(-1, 512) >= 0
             np.logical_or.at(self.present.reshape(-1, 512), self.number[some], mapped)
-
-
-def calls_of(events: np.ndarray, rows: np.ndarray) -> list[Call]:
-    of = events[rows["event"]]
-    return list(zip(rows.tolist(), of["kind"].tolist(), of["c"].tolist(), strict=True))
 
 
 NOTHING = np.zeros(0, EVENT_DTYPE)
@@ -253,14 +260,13 @@ class TlbFilter:
     """A trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
     Each call that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do; more
-    than 33 entries flush it. Batches are decoded ahead on `threads`, on which the CPUs then
-    take their parts of a batch at the same time; results depend neither on `threads` nor on `batch`. Streams
-    are in unlinked temporary files, 5 bytes per walk. `mapped` is that of a filter before this one, which has
-    seen all touches. Memory: about 9 bytes per touch of a batch, one per
-    thread, and 6 of the one that is filtered. `fold` is of memory that does not grow: a page of it that is
-    new to a CPU walks. `first` and `again` raise UsageError (too many regions, no room for temporary files,
-    samples of accesses), RefusedError (a stripped trace that does not fit the TLB) and CaptureError (pages
-    outside the regions).
+    than 33 entries flush it. Batches are decoded ahead on `threads`, on which the CPUs then take their parts
+    of a batch at the same time; results depend neither on `threads` nor on `batch`. Streams are in unlinked
+    temporary files, 5 bytes per walk. `mapped` is that of a filter before this one, which has seen all
+    touches. Memory: about 9 bytes per touch of a batch, one per thread, and 6 of the one that is filtered.
+    `fold` is of memory that does not grow: a page of it that is new to a CPU walks. `first` and `again` raise
+    UsageError (too many regions, no room for temporary files, samples of accesses), RefusedError (a stripped
+    trace that does not fit the TLB) and CaptureError (pages outside the regions).
     """
 
     def __init__(
