@@ -264,8 +264,7 @@ class Data:
         if unit in self.marked:
             self.marked.discard(unit)
             self.faults += 1
-            pages = 512 ** (int(self.tables.level[unit[0]]) - 1)
-            if self.host[unit] != node and self.may_move(now, pages):
+            if self.host[unit] != node and self.may_move(now, 512 ** (int(self.tables.level[unit[0]]) - 1)):
                 self.move_unit(unit, table, node, node)
 
 

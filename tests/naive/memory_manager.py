@@ -113,8 +113,7 @@ class Memory:
         """Let everything up to the region of interest happen; entries that were mapped when it began."""
         policy, self.policy = self.policy, Deaf()
         for number in range(self.began):
-            node = int(placement.cpu_node[placement.event_cpu[number]])
-            self.happen(trace.events[number], node, [])
+            self.happen(trace.events[number], int(placement.cpu_node[placement.event_cpu[number]]), [])
         self.policy, self.vma = policy, {}
         for start, end, vma in merged(self.pieces):
             self.set_vma(start, end, vma)

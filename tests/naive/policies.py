@@ -83,8 +83,7 @@ class Fixed(Policy):
             turns = [node for node in range(self.nodes) for _ in range(self.weights[node])]
             rounds, turn = divmod(self.next[side], len(turns))
             self.next[side] += 1
-            first = rounds if side == "host" else 0
-            return turns[(first + turn) % len(turns)]
+            return turns[((rounds if side == "host" else 0) + turn) % len(turns)]
         return node if self.rule in (None, "first") else self.rule
 
     def where(self, table, node):
@@ -209,8 +208,7 @@ class Hydra(Policy):
         for entry in memory.valid:
             self.own(entry, memory.owner(entry), count=False)
         parents = {(t[0] + 1, t[1] >> 9) for t in memory.exists}
-        rows = {memory.chain(va << 9)[0] for va in memory.region_level}
-        for table in memory.exists - parents - rows:
+        for table in memory.exists - parents - {memory.chain(va << 9)[0] for va in memory.region_level}:
             for node in self.vma_owners(table):
                 self.give(table, node, count=False)
         self.pages = self.peak = len(self.has)
@@ -258,8 +256,7 @@ class Hydra(Policy):
         else:
             self.events["replica_faults", node, owner] += 1
         if node != owner:
-            first = self.own(entry, node, node)
-            for e in self.window(entry, first):
+            for e in self.window(entry, self.own(entry, node, node)):
                 if owner in self.copies.get(e, ()) and node not in self.copies[e]:
                     self.copies[e].add(node)
                     self.events["pte_copies", node, owner] += 1

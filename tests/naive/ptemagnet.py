@@ -201,5 +201,4 @@ def settled(guest, capture):
         else:
             frames[page] = own
             taken.add(own)
-    left = sorted(set(capture.frame.values()) - taken)
-    return {**frames, **dict(zip(later, left, strict=False))}
+    return {**frames, **dict(zip(later, sorted(set(capture.frame.values()) - taken), strict=False))}

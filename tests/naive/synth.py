@@ -298,13 +298,11 @@ def tree_levels(size, fan):
 def lookups(size, fan, key, thread):
     levels = tree_levels(size, fan)
     for number in count():
-        leaf = below(levels[-1], draw(key, thread), number)
-        path = [leaf]
+        path = [below(levels[-1], draw(key, thread), number)]
         for _ in levels[1:]:
             path.insert(0, path[0] // fan)
         for level, node in enumerate(path):
-            place = scattered(node, levels[level], key ^ 4 * level)
-            yield (sum(levels[:level]) + place) * 16 * fan, False
+            yield (sum(levels[:level]) + scattered(node, levels[level], key ^ 4 * level)) * 16 * fan, False
 
 
 def swaps(size, key, thread):

@@ -68,8 +68,7 @@ class Migrating(Fixed):
         self.host[table] = best
         parent = int(self.tables.parent[table])
         if parent >= 0:
-            at = node if up else self.host[parent]
-            self.host_events["pte_writes", at, self.host[parent]] += 1
+            self.host_events["pte_writes", node if up else self.host[parent], self.host[parent]] += 1
             if up:
                 self.look_at_host(parent, node)
 

@@ -20,8 +20,7 @@ def daemon(chunks, walks, interval, hysteresis, mar, miss):
         loads, misses = sum(chunks[k][1] for k in done), sum(walks[k] for k in done)
         d_mem, d_walk = loads - before[0], misses - before[1]
         before = loads, misses
-        ratio = d_walk / d_mem if d_mem else 0.0
-        if d_mem / interval > mar and ratio > miss:
+        if d_mem / interval > mar and (d_walk / d_mem if d_mem else 0.0) > miss:
             below_since = None
             above_since = now if above_since is None else above_since
             if not enabled and now - above_since >= hysteresis:

@@ -28,8 +28,7 @@ MANY = 400  # dumps until one meets a change: on a busy machine most meet none
 @cache
 def make(directory, *targets):
     """Builds the native programs of a directory of the repository, once for all tests of a run."""
-    command = ["make", "-s", "-C", REPOSITORY / directory, *targets]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(["make", "-s", "-C", REPOSITORY / directory, *targets], check=True, capture_output=True)
 
 
 def build(tmp_path_factory):

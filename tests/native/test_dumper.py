@@ -268,10 +268,8 @@ def test_before_linux_6_7_every_page_is_taken_for_a_small_one_and_that_is_said(m
     source = (
         "#include <errno.h>\nint ioctl(int a, unsigned long b) { return errno = a && b ? ENOTTY : 0, -1; }"
     )
-    command = ["cc", "-shared", "-fPIC", "-o", library, "-xc", "-"]
-    subprocess.run(command, input=source, text=True, check=True)
-    env = {**os.environ, "LD_PRELOAD": str(library)}
-    for name, how in (("sized", {}), ("unsized", {"env": env})):
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=source, text=True, check=True)
+    for name, how in (("sized", {}), ("unsized", {"env": {**os.environ, "LD_PRELOAD": str(library)}})):
         assert ptdump(mapped[0], tmp_path / name, "--pagemap", "--stop", **how).returncode == 0
     sized, unsized = (read_snapshot(tmp_path / name) for name in ("sized", "unsized"))
     assert "leaf size (4 KiB assumed)" in unsized.facts["unknown"]
@@ -327,8 +325,7 @@ NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyw
 @pytest.mark.parametrize("bpf", [True, False])
 def test_a_process_that_ends_while_it_is_read_leaves_nothing(programs, tmp_path, bpf):
     with running(programs / ("dump_churn" if bpf else "dump_target"), dumping.SPARSE_GIB) as (process, _):
-        killer = threading.Timer(0.3 if bpf else 0.01, process.kill)
-        killer.start()
+        threading.Timer(0.3 if bpf else 0.01, process.kill).start()
         said = rf"PID {process.pid}: .*(ended|has exited)|no such"
         with pytest.raises((PartialDataError, UsageError), match=said):
             for attempt in range(1000):

@@ -96,8 +96,7 @@ def test_the_pin_tool_includes_only_what_every_pincrt_has():
     }
     assert not strange
     words = r"std::(?!string\b)\w+|pthread_\w+|thread_local|__thread|errno|f?printf|malloc|free|throw|catch"
-    used = {(f, w) for f in found for w in re.findall(rf"\b(?:{words})\b", code_of(ROOT / "pintool" / f))}
-    assert not used
+    assert not {(f, w) for f in found for w in re.findall(rf"\b(?:{words})\b", code_of(ROOT / "pintool" / f))}
 
 
 def code_of(path):

@@ -52,8 +52,7 @@ def writer(program):
 def pt(capfd):
     def call(*words):
         capfd.readouterr()
-        code = run([str(word) for word in words])
-        return Ran(code, *capfd.readouterr())
+        return Ran(run([str(word) for word in words]), *capfd.readouterr())
 
     return call
 

@@ -608,6 +608,23 @@ def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
         assert cost.of_larger(rows, [base, near], MACHINE, (False,), 1e6, 1e6)[1].speedup.high == high
 
 
+@pytest.mark.parametrize("leaves", [8, 512])
+@pytest.mark.parametrize(
+    ("grow", "stay", "aside"), [(0, 0, 0), (0, 1, 0), (1, 12, 0), (1, 1, 0), (0.5, 1, 0), (-1, 0, 1)]
+)
+def test_copies_in_a_larger_run_do_not_depend_on_the_size_of_the_capture(grow, stay, aside, leaves):
+    """Of 12 tables that stay, a root and others, and `leaves` that grow to 4,096, on two nodes."""
+
+    def pages(leaves):
+        guest = 12 + leaves + int(grow * leaves) + stay
+        return {"guest_single": 12 + leaves, "guest": guest, "aside": aside * leaves}
+
+    row = cost.price([counts_of(reads(0, 1000), 100_000)], MACHINE, COSTS, cost.Unknowns())[0]
+    row, times = replace(row, pages=dict.fromkeys(row.pages, 0) | pages(leaves)), 4096 / leaves
+    larger = row.of_larger(times, times, ((12 + 4096) / (12 + leaves), 1), ANY).pages
+    assert larger == dict.fromkeys(row.pages, 0) | pages(4096)
+
+
 # Waits for data: what a trace rules out, beside the data caches themselves, simulated line by line.
 
 BIG = 256 << 20  # its leaf entries fill 8,192 lines

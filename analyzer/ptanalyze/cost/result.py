@@ -185,8 +185,7 @@ class Result:
         each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
         unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD)}
-        pages = {kind: round(n * tables[kind.startswith("host")]) for kind, n in self.pages.items()}
-        grown: dict[str, Any] = {"pages": pages}
+        grown: dict[str, Any] = {"pages": self._more_pages(times, tables)}
         for name in ("speedup", "local_tables", "local_data", "walk_share", "table_share"):
             known = getattr(self, name)
             grown[name] = known and (less_sure_share if "share" in name else less_sure)(known, unsure)
@@ -208,6 +207,20 @@ class Result:
             facts=self.facts | held,
             findings=(*self.findings, *([noted("of-one-size", unsure=unsure)] if unsure else []), *doubts),
         )
+
+    def _more_pages(self, times: float, tables: Sequence[float]) -> dict[str, int]:
+        """`pages` of the larger run: what is beside single tables and copies of the root is of tables that
+        grow, as far as these have copies: as all tables, it would be less from a smaller capture."""
+        more, copies = dict[str, int](), max(len(self.classes) - 1, 1)
+        for kind, number in self.pages.items():
+            side = "host" if kind.startswith("host") else "guest"
+            single, ratio = float(self.pages[f"{side}_single"]), tables[side == "host"]
+            growing = single * (ratio - 1) / (times - 1) if times > 1 else single
+            single, roots = (0.0, 0) if kind == "aside" else (float(single), copies)
+            extra = number - single
+            extra = max(extra, -growing) if extra < 0 else min(max(extra - roots, 0), copies * growing)
+            more[kind] = round(single * ratio + extra * times + number - single - extra)
+        return more
 
     @cached_property
     def break_even(self) -> Interval | None:

@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("pte_writes", "stores to entries of first copies, two to each that mprotect changes; to = its node",
+    Kind("pte_writes", "stores to leaf entries of first copies, two to each by mprotect; to = its node",
          "PTE writes", "ePT writes"),
     Kind("pte_fanout", "such stores to further copies",
          "PTE writes fanned out", "ePT writes fanned out"),

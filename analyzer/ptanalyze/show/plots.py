@@ -452,7 +452,9 @@ def page_table_map(table: DataFrame) -> Figure:
         texts.append(f"{100 * shares.iloc[0]:.0f} % ({name}) on {style.node_named(shares.index[0])}")
     patches = [Patch(color=colour, label=style.node_named(node)) for node, colour in colours.items()]
     style.legend_beside(axes[0], handles=patches, ncols=1 + len(patches) // 20)
-    text = f"Leaf tables: {', '.join(texts)}; evenly spread: {100 / table.attrs['nodes']:.0f} %"
+    nodes = table.attrs["nodes"]
+    spread = f"; evenly spread: {100 / nodes:.0f} %" if nodes > 1 else ""
+    text = f"Leaf tables: {', '.join(texts)}{spread}"
     return style.finish(figure, table, text, "gaps in the address space are closed")
 
 
