@@ -85,12 +85,12 @@ def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:
         served = [(sets, ways) for of, sets, ways in reach if of == size]
         if not any(array.sets % sets == 0 and array.ways >= ways for sets, ways in served):
             shape = f"{array.entries} entries, {array.ways} ways"
-            many = "a multiple of {} sets of ".format
-            words = (f"{many(sets) if sets > 1 else ''}{ways} ways or more" for sets, ways in served)
+            many = "a multiple of {} sets, ".format
+            words = (f"{many(sets) if sets > 1 else ''}{ways} or more ways" for sets, ways in served)
             raise RefusedError(
-                f"tlb.{NAMES[size]} = {shape}: the trace was stripped of touches that hit in TLBs with "
-                f"{' or '.join(words)}, not in this one; record with --strip off, or name another machine or "
-                "a smaller run"
+                f"tlb.{NAMES[size]} = {shape}: the trace leaves out what hits in larger TLBs "
+                f"({'; '.join(words)}), and may miss this one; record with --strip off, or name another "
+                "machine or a smaller run"
             )
 
 
