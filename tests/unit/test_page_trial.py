@@ -255,7 +255,7 @@ ELSEWHERE = [
 FITTING = msgspec.structs.replace(TRIAL, resident_bytes=2 << 20)
 
 
-def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
+def test_a_what_if_by_a_trial_replays_huge_pages_unasked(capsys):
     linux, mitosis = asked(FITTING)
     assert (linux.policy, mitosis.policy) == ("linux", "mitosis")
     assert "redis-server was measured" in mitosis.assumptions
@@ -263,7 +263,7 @@ def test_a_what_if_by_a_trial_replays_huge_pages_unasked():
     assert huge.speedup == TRIAL.gain and huge.finding(MEASURED)
     assert verdict([linux, huge], None).answers[0].message.code == "measured"
     _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
-    assert not huge.finding(MEASURED)
+    assert not huge.finding(MEASURED) and "valkey-server" in capsys.readouterr().err
     assert FITTING.of("a CPU", "'/opt/my app/redis-server' x") and not FITTING.of("a CPU", "'redis-server")
 
 

@@ -34,7 +34,7 @@ from .counting import counted, must_be_enough, static_results
 from .frames import Replayed
 from .replay import PolicyRun, label, replay_steady_state, replay_walks, start, with_refusals
 from .setup import Policies, ReplayCapture, Setup, asked_or_usual, baseline_of, open_replay_capture, setup_of
-from .verdict import HUGE, RESET, UNTOLD, start_of, unstripped, untold, verdict, workload
+from .verdict import HUGE, RESET, UNTOLD, process_of, start_of, unstripped, untold, verdict, workload
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -133,6 +133,9 @@ def _here(trial: PageTrial, captured: Scenario) -> bool:
 def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> None:
     """UsageError for what was measured of another program than this capture's, or tells nothing of it."""
     if isinstance(measured, PageTrial):
+        command = str(captured.trace.facts.get("command", ""))
+        if not measured.named(name := process_of(captured.snapshot.facts, command)) and name != "PID":
+            say(str(message("trial", "other", program=measured.program, name=name)))
         measured.must_fit(captured.traced, captured.times_captured * captured.extent[0])
     elif measured is not None and captured.traced:
         name = measured.name or "(unnamed)"

@@ -347,7 +347,10 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def of(self, cpu: str, command: str) -> bool:
         """Whether it is of a program of that name, which the kernel cuts, on a machine with that CPU."""
-        return self.cpu == cpu and program_of(command) in (self.program, self.program[: self.COMM])
+        return self.cpu == cpu and self.named(command)
+
+    def named(self, command: str) -> bool:
+        return program_of(command)[: self.COMM] == self.program[: self.COMM]
 
     def must_fit(
         self,
