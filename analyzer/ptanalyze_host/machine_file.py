@@ -181,7 +181,7 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
         return f"too little free memory to measure them, {SPARE * RANDOM_MEBIBYTES:,} MiB"
     try:
         pt.live.native(TOOL)
-        pt.options.echo(f"ptanalyze: measuring page walks of this VM, 2 s ({MEASURE}=no: never)", err=True)
+        pt.options.echo(f"ptanalyze: measuring page walks of this VM ({MEASURE}=no: never)", err=True)
         pairs, cached = measure_pages(turns=LEAST_TURNS), measure_cached(machine)
     except pt.UsageError as error:
         return f"not measured: {error}"

@@ -39,7 +39,7 @@ def huge_pages(
     scenario = known.scenario(how)
     if not scenario.traced:
         raise pt.UsageError(
-            f"{known.capture.directory}: hugepages replays a trace; record one, or see classify --by vma"
+            f"{known.capture.directory}: hugepages replays a trace; record one; of a process, give -p NAME"
         )
     plan = pt.policies.plan_for("thp")
     plan.check(scenario)

@@ -268,8 +268,11 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         lines += [
             f"blocks         {made:,} of {len(blocks.address):,} made huge, "
             f"{pt.errors.size_in_words(blocks.most_added)} added",
-            *left_and_refused(blocks, ", all turns"),
+            *left_and_refused(blocks, ", summed over all turns"),
         ]
+    if pid is not None and done.contiguous and done.contiguous[0] > 1:
+        stays = pt.columns.message("trial", "kept", gain=pt.Interval(*done.contiguous))
+        lines.append(f"kept           {stays}")
     if again and not again[0] <= 1 <= again[2]:
         lines.append("drift          the check at the end misses 1: ratios over pages as found are less sure")
     if done.load > BUSY * (os.cpu_count() or 1):
@@ -304,7 +307,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
 def left_and_refused(blocks: Blocks, turns: str = "") -> list[str]:
     """What was not done, after the longest call (ADR 43)."""
     block = partial(pt.errors.plural, what="block")
-    wait = f"longest call   {1000 * blocks.longest:.1f} ms; a thread waits for its pages that long at most"
+    wait = f"longest call   {1000 * blocks.longest:.1f} ms; a thread may wait so long, and then for a CPU"
     wait += "" if blocks.pause else "; --pause makes calls shorter"
     return [
         *([wait] if blocks.longest else []),
