@@ -287,7 +287,7 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
         huge = window(blocks, meter, done, "huge", how)
         blocks.split(blocks.all())
         split = window(blocks, meter, done, "split", how)
-        if huge and split and done.made[-1]:
+        if huge and split and 2 * done.made[-1] > max(done.made):  # few are where a fork shares the pages
             rates["huge"].append(huge)
             rates["split"].append(split)
             shown = [f"{float(f'{rate:.4g}'):,.12g}" for rate in (huge, split)]

@@ -188,18 +188,6 @@ def managed(count, made=None):
     return counts.taken_ns(both(count), SMALL, COSTS, made).sum() * SMALL.ghz
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-@pytest.mark.parametrize("call", ["munmap", "madvise", "brk"])
-def test_entries_of_a_huge_page_that_a_call_splits_are_written_and_free_no_page(call, copies):
-    """On a 6.18 kernel a split adds 3 to 6 us to munmap, MADV_DONTNEED and mprotect alike."""
-    entries, entry, extra = {"pte_writes": 513 * LOCAL}, COSTS.entry, copies * COSTS.table_ns
-    entries |= {"pte_fanout": 513 * REMOTE} if copies > 1 else {}
-    tables = {"tables_new": LOCAL + (copies - 1) * REMOTE}
-    split, plain = (busy(counted(call, **entries, **of)) for of in (tables, {}))
-    assert split - plain == pytest.approx(extra + 513 * (entry.rewrite.first / 2 - entry.clear.first))
-    assert copies > 1 or 3e3 < split - extra < 9e3
-
-
 ANY = np.inf, np.inf
 
 
@@ -613,7 +601,7 @@ def test_a_one_time_cost_is_earned_back_at_the_ends_of_the_gain():
     ("grow", "stay", "aside"), [(0, 0, 0), (0, 1, 0), (1, 12, 0), (1, 1, 0), (0.5, 1, 0), (-1, 0, 1)]
 )
 def test_copies_in_a_larger_run_do_not_depend_on_the_size_of_the_capture(grow, stay, aside, leaves):
-    """Of 12 tables that stay, a root and others, and `leaves` that grow to 4,096, on two nodes."""
+    """12 tables stay, a root and others, and `leaves` grow to 4,096, on two nodes."""
 
     def pages(leaves):
         guest = 12 + leaves + int(grow * leaves) + stay

@@ -395,15 +395,17 @@ CALLS = st.lists(st.tuples(TAKEN_AWAY, st.integers(0, 30), st.integers(1, 60)), 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), before=CALLS, inside=CALLS, after=CALLS)
 def test_calls_outside_the_region_change_no_walk_wherever_its_own_are(data, before, inside, after):
-    called = lambda chunk, calls: [  # noqa: E731
-        (chunk, 0, kind, (HEAP + PAGE * first, PAGE * pages, 4), 0) for kind, first, pages in calls
+    """But for protections that are equal: those before the region are others than in it."""
+    called = lambda chunk, calls, prot=4: [  # noqa: E731
+        (chunk, 0, kind, (HEAP + PAGE * at, PAGE * n, prot if kind == Event.MPROTECT else 4), 0)
+        for kind, at, n in calls
     ]
     chunks = [
         (t % 2, [HEAP + PAGE * k for k in data.draw(st.lists(st.integers(0, 40), max_size=12))])
         for t in range(4)
     ]
     own = called(data.draw(st.integers(0, 4)), inside)
-    events = [*called(0, before), (0, 0, BEGIN, (), 0), *own, (4, 0, END, (), 0), *called(4, after)]
+    events = [*called(0, before, 1), (0, 0, BEGIN, (), 0), *own, (4, 0, END, (), 0), *called(4, after)]
     snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(41)], nodes=2)
     trace = build_trace(chunks, events, 2)
     found = [

@@ -164,8 +164,7 @@ class Series:
 
 CLEARING = ("mmap", "munmap", "madvise", "brk")  # calls that clear entries; others rewrite them
 WALK = CALLS.index("walk")
-STORES_OF_REWRITE, SPLIT = 2.0, 513  # of an entry by mprotect; entries of a split, the huge one included
-STORES = np.array([STORES_OF_REWRITE if call == "mprotect" else 1.0 for call in CALLS])  # of an entry
+STORES = np.array([2.0 if call == "mprotect" else 1.0 for call in CALLS])  # of an entry
 
 
 class CallCost(NamedTuple):
@@ -263,12 +262,8 @@ def busy_ns(events: np.ndarray, machine: Machine, costs: Costs, made: np.ndarray
     of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
     first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
     copy[WALK] = costs.entry.fill.copy
-    # calls that clear make tables of the huge pages that they split alone: no page of these entries is freed
-    copies = 1 + guest[:, PTE_FANOUT] / np.maximum(guest[:, PTE_WRITE], 1)
-    split = np.isin(CALLS, CLEARING) * SPLIT * guest[:, TABLE_NEW] / copies
     return (
         first * (guest[:, PTE_WRITE] / STORES - guest[:, FAULT])
-        - (first - costs.entry.rewrite.first / STORES_OF_REWRITE) * split
         + copy * guest[:, PTE_FANOUT] / STORES
         + (costs.fault_ns + costs.entry.fill.first) * guest[:, FAULT]
         + costs.zero_ns * guest[:, PAGES_ZEROED]
