@@ -21,7 +21,7 @@ from ptanalyze.kernels import CALLS, EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.mm_events import invalidations, linux, regions_with_passed
+from ptanalyze.world.mm_events import FLUSHING, effects_by_region, linux, page_up, regions_with_passed
 from ptanalyze.world.scenario import Scenario
 from ptanalyze.world.traced_program import Effort
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
@@ -57,6 +57,14 @@ def every_touch_walks(trace, cpus=1):
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
     flushes = np.unique(invalidations(trace.events)["chunk"])
     return WalkStream(page, write, offset, np.zeros((cpus, 3), np.int64), flushes)
+
+
+def invalidations(events):
+    """EFFECT_DTYPE of calls of the region, with the whole pages whose translations they may change."""
+    rows = effects_by_region(events)[1]
+    rows = rows[np.isin(rows["what"], FLUSHING)]
+    rows["start"], rows["end"] = rows["start"] >> np.uint64(12) << np.uint64(12), page_up(rows["end"])
+    return rows
 
 
 def case(snapshot, trace, nodes=2, cpus=None, machine=None):

@@ -22,11 +22,10 @@ from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN
 from ptanalyze.policies import plan_for
 from ptanalyze.world import page_homes
-from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
-from replay_cases import HEAP, Case, answered, both, case, cases, events, reads_of, scenario_of
+from replay_cases import HEAP, Case, answered, both, case, cases, events, invalidations, reads_of, scenario_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine, snapshots
 
 pytestmark = pytest.mark.twin

@@ -17,9 +17,9 @@ from ptanalyze.core.trace import Event
 from ptanalyze.kernels.memory_manager import END, LINEAGE, PROT, carve, put, vma_map
 from ptanalyze.policies import plan_for
 from ptanalyze.world import history, mm_events
-from ptanalyze.world.mm_events import invalidations, regions_with_passed
+from ptanalyze.world.mm_events import regions_with_passed
 from ptanalyze.world.thread_placement import LiveCpus
-from replay_cases import HEAP, case, cases, events, run, scenario_of
+from replay_cases import HEAP, case, cases, events, invalidations, run, scenario_of
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace
 
 # What the memory manager does to entries, tables, VMAs and TLBs, under every policy that it concerns.

@@ -21,7 +21,6 @@ from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot import enclosing_tables, read_vm
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.reservations import measure
 from ptanalyze.world.tlb_filter import FLUSH_CEILING
 from ptanalyze_synth import kernels as kernels
@@ -32,6 +31,7 @@ from ptanalyze_synth.patterns import half_bits, page_source
 from ptanalyze_synth.plan import lay_out, left_to_chance
 from ptanalyze_synth.plan import plan as plan_of
 from ptanalyze_synth.process import ALL, START, frames_of, new_group
+from replay_cases import invalidations
 
 pytestmark = pytest.mark.twin
 

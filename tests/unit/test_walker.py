@@ -15,8 +15,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import NATIVE, NESTED, cache_pass, ways_of_tables
-from ptanalyze.world.mm_events import invalidations
-from replay_cases import every_touch_walks
+from replay_cases import every_touch_walks, invalidations
 
 pytestmark = pytest.mark.twin
 

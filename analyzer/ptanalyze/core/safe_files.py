@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import BufferedReader, FileIO
 from os import PathLike
 from pathlib import Path
@@ -177,14 +177,19 @@ def user_cache() -> Path | None:
 # ones left is not locked: the next removes it, of this boot, as locks may be a machine's, or a week old.
 
 NAME = re.compile(r"\..*ptanalyze-[0-9a-f]{16}\.tmp", re.DOTALL)
-KERNEL = Path("/proc/sys/kernel/random")
-BOOT = f"{zlib.crc32(b''.join(path.read_bytes() for path in KERNEL.glob('boot_id'))):08x}"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LONGEST = 100  # characters of the final name that an unfinished one shows
 
 
 def unfinished_name(final: str) -> str:
     """A new name for what is to become `final`, hidden, as NAME."""
-    return f".{final[:LONGEST]}.ptanalyze-{BOOT}{secrets.token_hex(4)}.tmp"
+    return f".{final[:LONGEST]}.ptanalyze-{_boot()}{secrets.token_hex(4)}.tmp"
+
+
+@cache
+def _boot() -> str:
+    """Eight hexadecimal digits of this boot of this machine; zeros where /proc does not tell."""
+    return f"{zlib.crc32(BOOT_ID.read_bytes()):08x}" if BOOT_ID.exists() else "0" * 8
 
 
 @contextmanager
@@ -246,7 +251,7 @@ def _remove(path: Path) -> None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with suppress(OSError), descriptor(os.open(path, flags)) as fd:  # somebody fills it, or removes it, too
         about = os.fstat(fd)
-        gone = path.name[-20:-12] == BOOT or time.time() - about.st_mtime > 7 * 86400
+        gone = path.name[-20:-12] == _boot() or time.time() - about.st_mtime > 7 * 86400
         if gone and about.st_uid == os.geteuid():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -153,9 +153,9 @@ def undoing(events: np.ndarray, chunk: int) -> np.ndarray:
 
     events  Trace.events
     """
-    effect = _effects_in_region(events, NEW, UNMAPPED, MOVED, OPENED)
-    effect = effect[effect["chunk"] >= chunk]
-    what = effect["what"]
+    _, effect = effects_by_region(events)
+    which = np.isin(effect["what"], (NEW, UNMAPPED, MOVED, OPENED)) & (effect["chunk"] >= chunk)
+    effect, what = effect[which], effect["what"][which]
     there = np.select([what == MOVED, what == NEW, what == OPENED], [effect["there"], MAP, EMPTY], UNMAP)
     rows = np.stack([effect["start"], effect["end"], there], axis=1)
     meet = _that_meet(rows)
@@ -274,6 +274,7 @@ EFFECT_DTYPE = np.dtype(
 # place of the two: what mmap(PROT_NONE) reserved has no pages until mprotect (arenas of malloc) or MAP_FIXED
 # (a JVM's heap) opens it
 UNMAPPED, ROOM, FREE, MOVED, NEW, OVER, CHANGED, OPENED = range(8)
+FLUSHING = UNMAPPED, ROOM, MOVED, CHANGED  # whatever translations there are
 MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED = (np.uint64(flag) for flag in (0x10, 0x100000, 2))
 
 
@@ -328,9 +329,8 @@ def effects(events: np.ndarray) -> np.ndarray:
     return _OPENED[0][1]
 
 
-_OPENED = list[
-    tuple["ref[np.ndarray]", np.ndarray]
-]()  # of the events that were asked for last: each pass asks
+# The events that were asked for last, and their effects: each pass asks.
+_OPENED = list[tuple["ref[np.ndarray]", np.ndarray]]()
 
 
 def made(events: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -487,21 +487,15 @@ def until(trace: Trace, end: int) -> Trace:
     return within_region(replace(trace, events=np.concatenate([events[:at], mark, later])))
 
 
-def invalidations(events: np.ndarray) -> np.ndarray:
-    """EFFECT_DTYPE[n]: whole pages whose translations events of the region may change, in event order.
+def effects_by_region(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """EFFECT_DTYPE of events before the region of interest, and of its own.
 
-    Events outside the region of interest have no row: TLBs and walk caches are empty when it begins, a
-    further run finds them as its end left them, and no walk comes later.
+    TLBs and walk caches are empty when it begins, a further run finds them as its end left them, and no walk
+    comes later.
     """
-    rows = _effects_in_region(events, UNMAPPED, ROOM, MOVED, CHANGED)
-    rows["start"], rows["end"] = rows["start"] & ~(PAGE - np.uint64(1)), page_up(rows["end"])
-    return rows
-
-
-def _effects_in_region(events: np.ndarray, *which: int) -> np.ndarray:
     region, rows = region_of_interest(events), effects(events)
-    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
-    return rows[inside & np.isin(rows["what"], which)]
+    begin, end = np.searchsorted(rows["event"], [region.first, region.end])
+    return rows[:begin], rows[begin:end]
 
 
 # Regions that pages only passed through: mremap moved them there, and away again before any touch.

@@ -46,11 +46,11 @@ from .address_space import NO_TABLE, AddressSpace, Nested, Slots, pages_of
 from .mm_events import (
     ADVICE_THAT_CLEARS,
     CHANGED,
+    FLUSHING,
     MOVED,
-    ROOM,
-    UNMAPPED,
     addresses,
     effects,
+    effects_by_region,
     made,
     region_of_interest,
 )
@@ -110,7 +110,6 @@ SPANS_AT_ONCE = 1 << 11  # of at most 512 pages each
 
 LAST = np.uint64((1 << 63) - 1)
 UNKNOWN = 255  # protection of what no call of the trace mapped
-FLUSHING = UNMAPPED, ROOM, MOVED, CHANGED
 
 
 class Flushes(NamedTuple):
@@ -139,14 +138,13 @@ class Mapped:
         self.seen = np.zeros(len(self.number) << SLOT_BITS, bool)  # by page: touched since it was mapped
         self.present = np.zeros(len(va) << SLOT_BITS, bool)
         self.prot = np.full(len(self.present), UNKNOWN, np.uint8)
-        rows, self.last = effects(trace.events), NO_FLUSHES
-        before, within = np.searchsorted(rows["event"], [region.first, region.end]).tolist()
-        self.rows = rows[before:within]
+        before, self.rows = effects_by_region(trace.events)
+        self.last = NO_FLUSHES
         self.needed = bool(np.isin(self.rows["what"], FLUSHING).any())
         if not self.needed:
             return
         self.calls = self._calls(trace.events, self.rows)
-        for call in self._calls(trace.events, rows[:before]):
+        for call in self._calls(trace.events, before):
             self._happen(*call)
         if region.begin is not None:
             self._take_captured(space)
