@@ -255,6 +255,7 @@ def moving(
     results = own.replay(
         capture, policies, machine,
         contended=True, costs=costs, autonuma=moves, windows=WINDOWS, move_threads=f"0:1@{MOVED}s",
+        kernel="5.0",  # the oldest, for 4.17
     )  # fmt: skip
     return list(results.values())
 

@@ -331,11 +331,9 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
         policy.by = 1
-        moved = data.touch(page, int(reads.leaf[w]), now, node, reads.missed[w].tolist())
+        data.touch(page, int(reads.leaf[w]), now, node, reads.missed[w].tolist())
         policy.by = 0
         w += 1
-        if moved:  # try_to_unmap_one: ptep_clear_flush, of the page alone
-            shoot(data, policy, trace, placement, chunk, case.machine.nodes, moved)
     return w
 
 

@@ -22,6 +22,7 @@ from ptanalyze.kernels.data_migration import FAULTS
 from ptanalyze.kernels.replay import DATA, FLUSH, HINT, HOST_DATA, RUN
 from ptanalyze.policies import plan_for
 from ptanalyze.world import page_homes
+from ptanalyze.world.mm_events import UNNAMED, Linux
 from ptanalyze.world.page_homes import by_host, moves_told
 from ptanalyze.world.scenario import untouched
 from ptanalyze.world.thread_placement import move_threads
@@ -194,8 +195,7 @@ def test_a_flat_guest_leaves_moving_to_its_hypervisor():
 
 def test_a_trace_too_short_for_the_schedule_says_so():
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
-    lasts = np.ptp(trace.chunks["time"]) / 1e6
-    late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=lasts / 2)
+    late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=(np.ptp(trace.chunks["time"]) / 1e6) / 2)
     scenario, _ = stepped(trace, late)
     assert any("no data moves; give a smaller delay_ms" in note.text for note in moves_told(scenario))
     scenario, _ = stepped(trace, soon)
@@ -249,8 +249,7 @@ def assert_as_naive(case, moves, name, params, batch=1 << 20):
     reads = reads_of(case)
     if not reads:
         return
-    host_moves = by_host(scenario_with(case, moves))
-    found = naive.replay(name, params, case, reads[0][1], moves, host_moves)
+    found = naive.replay(name, params, case, reads[0][1], moves, by_host(scenario_with(case, moves)))
     done, scenario, mapped = run(case, moves, name, params, batch)
     count = done.counters
     if name == "vmitosis-migrate":  # the twin puts tables right as it begins
@@ -350,14 +349,14 @@ PAGES, NODES = 8, 2
 ONCE = Moves(autonuma=True, delay_ms=0.002, scan_period_ms=1.0)  # in the third chunk, then no more
 
 
-def balanced(policy, moves=ONCE, thread=0, passes=5, native=True, threads=2):
+def balanced(policy, moves=ONCE, thread=0, passes=5, native=True, threads=2, linux=UNNAMED):
     """(Scenario, Counters): a thread of node `thread` goes through 8 pages on node 0, again and again."""
     vas = [HEAP + k * PAGE for k in range(PAGES)]
     entries = [(va, 1 + k) for k, va in enumerate(vas)]
     vmas = [(HEAP, HEAP + PAGES * PAGE, "h")]
     snapshot = build_snapshot(entries, vmas=vmas) if native else build_snapshot(entries, [], vmas=vmas)
     process = case(snapshot, build_trace([(thread, vas)] * passes, threads=threads), NODES)
-    scenario = scenario_of(process).keeping(moves=moves)
+    scenario = scenario_of(process).keeping(moves=moves, linux=linux)
     plan = plan_for(policy)
     shaped = plan.reshape(scenario)
     run = start(plan, shaped)
@@ -370,13 +369,14 @@ def of(counters, kind):
 
 
 @pytest.mark.compiled
-def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
-    """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
-    scenario, _ = balanced("linux", thread=1)
+@pytest.mark.parametrize(("linux", "moved"), [(Linux(5, 12), PAGES), (Linux(5, 13), 0)])
+def test_a_page_that_moves_is_shot_down_alone_by_older_kernels_and_marks_together(linux, moved):
+    """change_prot_numa flushes a scan's range, ptep_clear_flush each page that the CPUs may have (5.12)."""
+    scenario, _ = balanced("linux", thread=1, linux=linux)
     steps, shootdowns = scenario.history.steps, scenario.history.shootdowns
     before = steps.kind[np.flatnonzero(steps.kind == FLUSH) - 1].tolist()
-    assert before == [HINT] + [DATA] * PAGES
-    assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
+    assert before == [HINT] + [DATA] * moved and np.count_nonzero(steps.kind == DATA) == PAGES
+    assert shootdowns.single[-moved - 1 :].tolist() == [False] + [True] * moved
     stay, alone = balanced("linux")[0], balanced("linux", threads=1)[0]
     assert np.count_nonzero(stay.history.steps.kind == FLUSH) == 1
     assert not len(alone.history.steps.kind), "pages are where the only thread runs"

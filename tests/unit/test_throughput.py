@@ -95,7 +95,7 @@ def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest(
     shot = pages * 2 * (COSTS.ipi_local_ns + COSTS.ipi_handler_ns + COSTS.vm_exit_ns)
     three = {"cpus": np.array([3]), "data_moved": np.array([pages])}
     still = per_second(cpus=np.array([3]))["walks_per_s"]
-    by_guest, by_host = (per_second(**three, by_host=by)["walks_per_s"] for by in (False, True))
+    by_guest, by_host = (per_second(**three, host_shoots=by)["walks_per_s"] for by in (False, True))
     assert by_guest == pytest.approx(still * (1 - moved / 3e9))
     assert by_host == pytest.approx(still * (1 - (moved + shot) / 3e9))
 

@@ -40,7 +40,7 @@ from ..policies.registry import blame, check_nodes, check_placed, own_code
 from ..world import cache_pass
 from ..world.cache_pass import no_reads
 from ..world.mm_events import region_of_interest
-from ..world.page_homes import by_host
+from ..world.page_homes import MOVES_MARKED, by_host
 from ..world.scenario import Scenario
 
 # Numbers of memory system calls in a trace, and of those that flushed TLBs.
@@ -84,8 +84,7 @@ def at_shares(reads: np.ndarray, llc: Cache, lines: Mapping[int, Lines] | None =
     parts = [*np.broadcast_to(np.moveaxis(own, -1, 0)[:, None], (OWN_CACHES, *cached.shape)), cached]
     found = np.stack([*parts, behind[..., -1] - cached], axis=-1)
     for at, number in zip(found, shares if lines else (), strict=False):
-        leaf = at[GUEST_BIT] if at.ndim == 4 else at
-        for node, by_server in enumerate(leaf):
+        for node, by_server in enumerate(at[GUEST_BIT] if at.ndim == 4 else at):
             of, each = (lines or {}).get(node), by_server.sum(axis=-1)
             share = missed(of, llc.lines_at(every[number])) if of else 0.0
             by_server[:, DRAM] = np.rint(each * share).astype(np.int64)
@@ -275,14 +274,13 @@ class Windows:
             instructions=instructions,
             cpus=self._cpus(),
             scale=round(scenario.snapshot.scale * scenario.growth.factor),
-            by_host=scenario.moves.autonuma and by_host(scenario),
+            host_shoots=scenario.moves.autonuma and by_host(scenario) and scenario.linux < MOVES_MARKED,
             pace=scenario.pace,
         )
 
     def _by_window(self, column: np.ndarray) -> np.ndarray:
         """int64[N]: sums of a column of the trace's chunks; chunks after the last window's are the last's."""
-        so_far = np.concatenate([[0], np.cumsum(column, dtype=np.int64)])
-        return np.diff(so_far[self.chunks], prepend=0)
+        return np.diff(np.concatenate([[0], np.cumsum(column, dtype=np.int64)])[self.chunks], prepend=0)
 
     def _cpus(self) -> np.ndarray:
         """int64[N]: CPUs that run at a time in each window: of threads that change CPUs, only one each."""

@@ -131,7 +131,7 @@ class Series:
     dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
     tables_moved  int64[N]  table pages moved so far, of both dimensions
     data_moved    int64[N]  data pages moved so far; pages  mapped in the end
-    by_host       whether the hypervisor moved them
+    host_shoots   whether each shoots down TLBs of a hypervisor that moved it
     data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
     data_remote   int64[N]  walks whose data are on another socket
     cycles        float64[N, 3]  as throughput.spent: of walks, of faults and calls, of NUMA balancing
@@ -155,7 +155,7 @@ class Series:
     instructions: np.ndarray
     cpus: np.ndarray
     scale: int
-    by_host: bool = False
+    host_shoots: bool = False
     pace: float = 1.0
     per_second: np.ndarray | None = None
 

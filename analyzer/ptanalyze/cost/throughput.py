@@ -136,13 +136,13 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
 def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
     """float64[N]: cycles to fault on data pages that move, to copy them, and of a hypervisor's shootdowns.
 
-    A guest's shootdowns are counted by the replay. A page that a hypervisor moves is flushed alone too
-    (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process, as vCPUs do in the guest, and each
-    that is interrupted there leaves it and comes back. A data page moves with its entry, as a table page.
+    A guest's shootdowns are counted by the replay. Before Linux 5.13 a page that a hypervisor moves is shot
+    down, too: on every CPU that runs its process, as vCPUs do in the guest; each that is interrupted
+    there leaves it and comes back. A data page moves with its entry, as a table page.
     """
     pages: np.ndarray = np.diff(series.data_moved, prepend=0)
     ns: np.ndarray = pages * (costs.fault_ns + costs.table_move_ns)
-    if series.by_host:
+    if series.host_shoots:
         each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns
         ns = ns + pages * (series.cpus - 1) * each
     return ns * machine.ghz

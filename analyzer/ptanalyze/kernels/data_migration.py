@@ -36,7 +36,7 @@ RANGE = 10  # only here: the data of slots lo..hi-1 are on node `to` from now on
 
 class Schedule(NamedTuple):
     """period, first  ns; scan  4 KiB pages marked at a time; rate  pages per ns, 0: no limit; burst  pages;
-    alone  a process of one thread"""
+    alone  a process of one thread; shoots  each page that moves has a shootdown"""
 
     on: bool
     by_host: bool
@@ -46,6 +46,7 @@ class Schedule(NamedTuple):
     rate: float
     burst: float
     alone: bool
+    shoots: bool
 
 
 class Where(NamedTuple):
@@ -283,15 +284,16 @@ def may_move(now, pages, schedule, state):
 @called_hook
 def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
     """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory), or
-    restores the entry where it is (do_numa_page). A page that moves has a shootdown of its own: do_numa_page
-    makes it present first, then migrate_misplaced_page unmaps it by ptep_clear_flush (try_to_unmap_one)."""
+    restores the entry where it is (do_numa_page). Before Linux 5.13 a page that moves has a shootdown of its
+    own: it is present by then, and ptep_clear_flush unmaps it; later it stays marked, and so in no TLB."""
     before = np.int64(state.guest[row, slot]) - MARKED
     state.guest[row, slot] = before
     state.clock[FAULTS] += 1
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
-        shoot_down(w + 1, row, slot, node, where, state, out)
+        if schedule.shoots:
+            shoot_down(w + 1, row, slot, node, where, state, out)
     else:
         put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
 

@@ -471,6 +471,9 @@ def _times(program: TracedProgram) -> np.ndarray:
     return np.append(time, time[-1:])
 
 
+MOVES_MARKED = 5, 13  # from then on what moves is in no TLB: commit b99a342d4f11, mm/memory.c
+
+
 def _schedule(program: TracedProgram) -> kernels.Schedule:
     moves = program.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
@@ -483,6 +486,7 @@ def _schedule(program: TracedProgram) -> kernels.Schedule:
         rate,
         max(rate * BURST_NS, 1.0),
         len(program.trace.threads) == 1,
+        program.linux < MOVES_MARKED,
     )
 
 
