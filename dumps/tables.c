@@ -109,7 +109,10 @@ void tables_add(struct tables *tables, const struct ptd_table *table, const stru
 	record->level = table->level;
 	record->flags = table->flags;
 	entries = &tables->entries[tables->count - tables->first];
-	memcpy(entries, page, sizeof(*entries));
+	if (table->flags & PT_BAD_TYPE) /* what the frame is used for now is nobody's business */
+		memset(entries, 0, sizeof(*entries));
+	else
+		memcpy(entries, page, sizeof(*entries));
 	for (int i = 0; clear && i < PTD_ENTRIES; i++)
 		clear_encryption(tables->format, &entries->entry[i], clear);
 	tables->last[table->level] = tables->count++;

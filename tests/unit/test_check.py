@@ -12,7 +12,7 @@ from test_vm import host_dump, write_both
 
 from ptanalyze import classify
 from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, Check, check_capture, check_trace, exit_code
-from ptanalyze.capture.check.tables import check_tables
+from ptanalyze.capture.check.tables import check_tables, check_tree
 from ptanalyze.capture.check.vm import check_host, check_joined
 from ptanalyze.capture.vm.join import join, put_together
 from ptanalyze.cli import run
@@ -194,8 +194,7 @@ def test_an_entry_that_points_elsewhere_is_a_broken_link(snapshot):
 
 
 def test_a_table_that_was_not_dumped_leaves_the_tree_open(snapshot):
-    upper = int(np.flatnonzero(snapshot.guest.level == 2)[0])
-    snapshot.guest.entries[upper, 300] = 77 << 12 | 0x67
+    snapshot.guest.entries[int(np.flatnonzero(snapshot.guest.level == 2)[0]), 300] = 77 << 12 | 0x67
     assert wrong(check_tables(snapshot)) == {"gpt: closed": 1}
 
 
@@ -203,6 +202,15 @@ def test_a_frame_that_holds_two_tables_is_found(snapshot):
     first, second = np.flatnonzero(snapshot.guest.level == 1)
     snapshot.guest.frame[second] = snapshot.guest.frame[first]
     assert wrong(check_tables(snapshot)) == {"gpt: links": 1, "gpt: frames once": 1}
+
+
+def test_a_table_of_hugetlb_pages_may_be_linked_twice():
+    """huge_pmd_share, mm/hugetlb.c: of a file that is mapped twice a GiB apart."""
+    tree = build_snapshot([Page(VA, 1024, 2), Page(VA + 512 * REGION, 1024, 2)]).guest
+    upper, (first, second) = int(np.flatnonzero(tree.level == 3)[0]), np.flatnonzero(tree.level == 2)
+    one, other = np.flatnonzero(tree.entries[upper])
+    tree.frame[second], tree.entries[upper, other] = tree.frame[first], tree.entries[upper, one]
+    assert not [check for check in check_tree(tree, "gpt", None) if check.wrong]
 
 
 def test_a_table_outside_every_node_is_found():

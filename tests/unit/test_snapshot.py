@@ -145,6 +145,17 @@ def test_a_wrong_record_is_named_with_table_and_value(capture, table, field, val
         read_snapshot(capture)
 
 
+def test_a_table_below_none_is_refused_whatever_it_says(tmp_path):
+    tree = build_tree([Page(0, 1)], frames_on([0]))
+    one = {
+        name: getattr(tree, name)[:1].copy() for name in ("base", "frame", "parent", "node", "level", "flags")
+    }
+    one |= {"level": one["level"] - 1, "parent": one["parent"] - 1}
+    write_tree(tmp_path, "gpt", replace(tree, entries=tree.entries[:1], **one))
+    with pytest.raises(CaptureError, match="parent of table 0 = -2"):
+        read_tree(tmp_path)
+
+
 def test_siblings_out_of_order_are_refused(tmp_path):
     tree = build_tree([Page(0, 1), Page(1 << 21, 2)], frames_on([0]))
     tree.base[-2:] = tree.base[-2:][::-1].copy()

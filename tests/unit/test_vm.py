@@ -29,7 +29,7 @@ from ptanalyze.formats import snapshot as snapshot_files
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.record import seal
 from ptanalyze.formats.snapshot import HostDump, Root, Slot, Vcpu, read_vm, write_snapshot, write_vm
-from ptanalyze.world.address_space import Nested, address_space
+from ptanalyze.world.address_space import Nested, address_space, host_index
 from ptanalyze.world.thread_placement import place
 from ptanalyze_formats.diff import KINDS, diff, diff_trees, table_pages
 from ptanalyze_formats.importing import import_capture
@@ -350,6 +350,11 @@ def test_every_page_and_entry_counts_as_the_naive_comparison_says(data, encoding
     for tree in (one, other):
         tree.entries[tree.entries != 0] |= np.uint64(data.draw(st.sampled_from([0, 0x60, 0x300, 1 << 58])))
     agree(one, other)
+
+
+def test_a_device_far_above_the_memory_does_not_size_what_maps_it():
+    tree = build_tree([Page(0, 1), Page(56 << 40, 512, 2)], frames_on([0]), encoding="ept", levels=5)
+    assert len(host_index(tree)) == 1
 
 
 def clash(page, others):

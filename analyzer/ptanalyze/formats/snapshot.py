@@ -187,7 +187,8 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
     """CaptureError unless the records, each sound by itself, form depth-first trees."""
     level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
     expected = enclosing_tables(level, levels)
-    reject(path, "parent", parent, parent != expected, "not the table before it one level up")
+    wrong = (parent != expected) | (expected < NO_PARENT)
+    reject(path, "parent", parent, wrong, "not the table before it one level up")
     span = np.int64(1) << (3 + 9 * level)  # bytes per entry
     askew = (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0)
     reject(path, "base", base, askew, "not aligned to its level")

@@ -82,7 +82,8 @@ def host_index(tree: Tree, first: int = 0) -> np.ndarray:
         leaves.append((table, va >> np.uint64(21), 512 ** (level - 2)))
     small = np.flatnonzero(tree.level == 1)
     leaves.append((small, tree.base[small] >> np.uint64(21), 1))
-    size = max((int(region.max()) + span for _, region, span in leaves if len(region)), default=0)
+    within = ((region[region < np.uint64(MAX_GUEST_REGIONS)], span) for _, region, span in leaves)
+    size = max((int(region.max()) + span for region, span in within if len(region)), default=0)
     host_of = np.full(min(size, MAX_GUEST_REGIONS), NO_TABLE, np.int32)
     for table, region, span in leaves:
         inside = region < np.uint64(len(host_of))

@@ -59,8 +59,10 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Che
     why = "present entries of upper tables have no dumped table"
     yield finding(f"{name}: closed", *missing_children(tree), why)
     frames = tree.frame[known]
-    root = np.cumsum(tree.parent == NO_PARENT)
-    twice = len(frames) - np.unique(np.stack([root[known], frames]), axis=1).shape[1]
+    leafless = np.bincount(tree.parent[below], minlength=len(tree)) == 0
+    own = known & ~((tree.level == 2) & leafless)  # of hugetlb's shared mappings a PMD page is several's
+    places = np.stack([np.cumsum(tree.parent == NO_PARENT), tree.frame])[:, own]
+    twice = places.shape[1] - np.unique(places, axis=1).shape[1]
     yield finding(f"{name}: frames once", len(frames), twice, "table frames appear twice")
     if topology is not None and len(topology):
         node = topology.node_of_frame(frames)

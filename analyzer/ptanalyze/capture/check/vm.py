@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import snapshot as entries
 from ...core.columns import FAILED, NOTE, OK, PARTIAL
-from ...core.errors import PartialDataError, UsageError
+from ...core.errors import UNKNOWN_NODE, PartialDataError, UsageError
 from ...core.safe_files import descriptor
 from ...core.snapshot import FRAME, NO_PARENT, Snapshot
 from ...core.snapshot import PAGEMAP_PRESENT as PRESENT
@@ -108,7 +108,8 @@ GUEST_MEMFD = 4  # KVM_MEM_GUEST_MEMFD: private memory is not in the VMM's addre
 Words: TypeAlias = Callable[[int, int], np.ndarray]  # of (virtual address, pages): pagemap's uint64[pages]
 
 PRIVATE = "may be private memory (guest_memfd), which the VMM does not map"
-GONE = "are not in the VMM's tables now (swapped, unmapped, or a device's)"
+DEVICE = "are a device's, which no pagemap shows"
+GONE = "are not in the VMM's tables now (swapped or unmapped)"
 MOVED = "have moved since, or were the shared page of zeros"
 
 
@@ -118,19 +119,22 @@ def check_live(host: HostDump, pid: int) -> Iterator[Check]:
     UsageError if `pid` cannot be read, CaptureError if no root maps guest-physical addresses.
     """
     nested, total = Nested(one_root(host, Path(VM_FILE)).tree), 0
-    wrong = dict.fromkeys((PRIVATE, GONE, MOVED), 0)
+    wrong = dict.fromkeys((PRIVATE, DEVICE, GONE, MOVED), 0)
     with pagemap(pid) as words:
         for slot in host.slots:
             pages = slot.bytes // PAGE if slot.space == 0 else 0
             for first in range(0, pages, FRAMES):
                 guest = slot.gpa // PAGE + np.arange(first, min(first + FRAMES, pages))
                 ours, seen = nested.host_frames(guest), words(slot.hva + first * PAGE, len(guest))
-                seen = seen[ours >= 0]
+                seen, ours = seen[ours >= 0], ours[ours >= 0]
                 there = seen & PRESENT != 0
                 total += len(seen)
-                moved = (seen & FRAME).astype(np.int64) != ours[ours >= 0]
+                moved = (seen & FRAME).astype(np.int64) != ours
                 wrong[MOVED] += int(np.count_nonzero(there & moved))
-                wrong[PRIVATE if slot.flags & GUEST_MEMFD else GONE] += int(np.count_nonzero(~there))
+                outside = host.topology.node_of_frame(ours[~there]) == UNKNOWN_NODE
+                device = int(np.count_nonzero(outside)) if len(host.topology) else 0
+                wrong[DEVICE] += device
+                wrong[PRIVATE if slot.flags & GUEST_MEMFD else GONE] += len(outside) - device
     if not total:
         yield Check("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing in a slot")
         return
