@@ -184,7 +184,7 @@ def study(capture: pt.Capture, name: str, setup: pt.Setup, question: pt.analysis
     advised = pt.advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
     snapshot = capture.has_snapshot
     nested = snapshot and not capture.snapshot.native
-    curve = pt.analysis.needed_curve(capture, (), setup, advised.replayed)
+    curve = pt.analysis.needed_curve(capture, question.get("policies", ()), setup, advised.replayed)
     answer = next(view(advised, pt.columns.Section(), curve=curve))
     by = {"VMA": "vma", "thread": "thread"} if traced and snapshot and not setup.begin else {}
     return Study(

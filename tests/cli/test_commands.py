@@ -286,8 +286,7 @@ def test_a_synthetic_capture_goes_through_every_command(pt, tmp_path, guest):
     classified = json.loads(pt("classify", out, "--json").out)["result"]
     assert [found["weight"] for found in classified] == ["leaf", "walks"]
     assert pt("walk", out, hex(1 << 46)).code == 0
-    policies = ("-p", "linux", "-p", "hydra", "-p", "mitosis")
-    answer = json.loads(pt("whatif", out, *policies, "--json").out)
+    answer = json.loads(pt("whatif", out, *("-p", "linux", "-p", "hydra", "-p", "mitosis"), "--json").out)
     refused = {"hydra", "mitosis"} if guest == "oblivious" else set()
     assert {result["policy"] for result in answer["result"]} == {"linux", "hydra", "mitosis"} - refused
     assert set(answer.get("refused", {})) == refused

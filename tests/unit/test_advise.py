@@ -114,6 +114,8 @@ def test_the_sentences_rest_on_the_horizon_and_the_budget(asked, best, within):
     assert (found.best.policy, said.get("within")) == (best, within)
     assert "mitosis" not in said.get("names", "")
     assert best in found.sentence
+    bound = advise("lookup", policies=["ideal"], **asked)
+    assert (bound.best.policy, bound.why.code) == ("first-touch", "none"), "ideal is no policy to use"
 
 
 def test_what_the_capture_lacks_rules_policies_out_by_name():
@@ -396,6 +398,10 @@ def test_memory_is_bound_to_no_node_that_it_is_not_known_to_fit(tmp_path):
     small, large = (one.program for one in asked)
     assert small.may_fit_one_node
     assert not large.may_fit_one_node and not large.fits
+    base = replace(results("thp")[0], local_tables=Interval.exactly(1.0), local_data=Interval(1.1, 1.2, 1.3))
+    for memory, action in ((1 << 30, "migrate"), (3 << 30, None)):
+        about = verdict.Workload(np.array([9, 0]), np.array([0, 9]), memory, 2 << 30)
+        assert getattr(verdict.verdict([base], about).action, "code", None) == action
 
 
 # Lines about huge pages: only for what the program allocates with, where they are allowed, and worth it.
@@ -450,6 +456,8 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     found = verdict.verdict([base, huge], about)
     assert found.kind == verdict.PAGES and (found.action and found.action.code) == action
     assert "PID" not in str(found.today)
+    dear = verdict.verdict([base, huge], about, over={"thp"})
+    assert dear.kind == found.kind and not dear.action, "a budget changes what is to be done"
     service = verdict.verdict([base, huge], replace(about, started=False)).action
     assert (service and service.code) == (action and "malloc") and "./app" not in str(service)
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), "for mmap of its own it is nothing"
@@ -472,6 +480,8 @@ def test_page_size_is_not_judged_of_memory_that_the_program_keeps_small(nodes, w
     assert [note.code for note in found.notes] == [why] * said
     assert found.of_page_size is (why == "split" if said else nodes == 1)
     assert (verdict.PAGES in {part.kind for part in found.parts}) is not said
+    unasked = verdict.verdict([base], about).limit
+    assert (nodes == 1) is (unasked.code == "single-open"), "nobody asked what huge pages do"
     judged = {1: ("single", "single-open"), 2: ("nothing", "nothing-placed")}[nodes]
     assert found.limit.code == judged[said]
     better = verdict.verdict([base], about, [replace(huge, speedup=Interval(1.1, 1.2, 1.3))])

@@ -607,8 +607,9 @@ def test_a_calibration_of_another_kind_of_run_is_refused():
         asked(NATIVE, host=[])
     with pytest.raises(UsageError, match="btree: has no walk cycles"):
         asked(msgspec.structs.replace(NATIVE, exposed=None))
-    with pytest.raises(UsageError, match="btree: has no walk cycles"):
-        asked(msgspec.structs.replace(NATIVE, local=Run(1e12)))
+    for walked in (None, 0.0):
+        with pytest.raises(UsageError, match="btree: has no walk cycles"):
+            asked(msgspec.structs.replace(NATIVE, local=Run(1e12, walked, 0.0)))
 
 
 # The file that keeps a calibration: it gives back what was written, and what is none is refused.

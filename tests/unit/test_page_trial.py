@@ -261,6 +261,9 @@ def test_a_what_if_by_a_trial_replays_huge_pages_unasked(capsys):
     assert "redis-server was measured" in mitosis.assumptions
     linux, huge = asked(FITTING, policies=[("thp", {})])
     assert huge.speedup == TRIAL.gain and huge.finding(MEASURED)
+    larger = msgspec.structs.replace(TRIAL, resident_bytes=8 << 20)
+    whole = asked(larger, policies=[("thp", {})], stands_for=4, cold=False)
+    assert whole[1].speedup == TRIAL.gain, "of that size"
     assert verdict([linux, huge], None).answers[0].message.code == "measured"
     _, huge = asked(msgspec.structs.replace(FITTING, program="valkey-server"), policies=[("thp", {})])
     assert not huge.finding(MEASURED) and "valkey-server" in capsys.readouterr().err
@@ -284,6 +287,7 @@ def test_without_a_trace_a_trial_tells_of_page_size_alone():
         [pages] = [part for part in found.parts if part.kind == PAGES]
         assert pages.measured == pages.gain == gain and mitosis.speedup is None
         assert (found.kind == PAGES) is (found.action is not None) is (gain.low > 1)
+        assert bool(found.limit) is (gain.low > 1), "of where its tables are nothing is known"
         assert verdict(asked(None, traced=False, own=trial), about).parts == found.parts
         turns = msgspec.structs.replace(trial, huge_over_split=Interval(1.03, 1.08, 1.14))
         for share, told in ((0.0, turns.huge_over_split), (0.3, gain)):  # as trial --pages begins

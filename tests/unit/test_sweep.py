@@ -48,6 +48,11 @@ def test_the_columns_of_a_sweep_have_the_values_of_joined_policies_too():
         assert [row[key] for row in rows(points, [key])] == ["-", "0", "3", "-"]
 
 
+def test_policies_of_a_point_are_told_apart_by_what_differs():
+    points = swept_rows(["hydra:prefetch=0", "hydra:prefetch=3", "mitosis"], {"nodes": ["2"]})
+    assert [row["policy"] for row in rows(points, ["nodes"])][1:3] == ["hydra:prefetch=0", "hydra:prefetch=3"]
+
+
 def test_a_sweep_for_people_has_the_interval_of_each_gain():
     for point in swept_rows(["mitosis"], {"latency_ratio": ["1.5", "3"]}):
         [row], result = rows([point], ["latency_ratio"]), point[1]

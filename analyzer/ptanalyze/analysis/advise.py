@@ -134,7 +134,7 @@ class Advised:
     @property
     def best(self) -> Result:
         """The policy to use: the first within the budget, which may be the baseline."""
-        return next(advice.result for advice in self.ranked if not advice.over)
+        return next(one.result for one in self.ranked if not one.over and one.result.policy != BOUND)
 
     @property
     def why(self) -> Message:

@@ -46,8 +46,7 @@ RESHAPED = (
 
 def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
     """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
-    best = "walks" if has_trace else "heat" if has_heat else "leaf"
-    return best if weight == AUTO else weight
+    return ("walks" if has_trace else "heat" if has_heat else "leaf") if weight == AUTO else weight
 
 
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:

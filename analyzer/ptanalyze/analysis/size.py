@@ -39,11 +39,13 @@ class SizeCurve:
     times    of each size the factor, the captured run's 1 first
     results  of each size those of the baseline and the policies
     bytes    of memory that the captured run maps
+    cached   whether caches hold its leaf entries
     """
 
     times: Sequence[float]
     results: Sequence[Sequence[Result]]
     bytes: int
+    cached: bool = False
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -99,7 +101,8 @@ class SizeCurve:
         ]
         of_several = "never" if turn is None else "turns" if turn else "gains"
         code = "long" if len(sizes) == 1 else of_several
-        return message("size", code, policy=self.best, gains=joined(gains))
+        held = message("size", "cached") if self.cached else ""
+        return message("size", code, policy=self.best, gains=joined(gains), held=held)
 
     @property
     def sentence(self) -> str:
@@ -157,7 +160,8 @@ def _curve(
                 raise
             why = error
             break
-    return SizeCurve(every[: len(of_each)], of_each, captured.extent[0] * known.snapshot.scale), why
+    memory = captured.extent[0] * known.snapshot.scale
+    return SizeCurve(every[: len(of_each)], of_each, memory, captured.fits_caches), why
 
 
 def needed_curve(
@@ -174,7 +178,7 @@ def needed_curve(
     captured = known.scenario(setup)
     if captured.traced and captured.trace.chunks["touches"][captured.steady_from :].sum() > MOST_TOUCHES:
         placed = [result for result in replayed.results if not reshapes(result.policy)]
-        return SizeCurve((1.0,), [placed], captured.extent[0] * known.snapshot.scale)
+        return SizeCurve((1.0,), [placed], captured.extent[0] * known.snapshot.scale, True)
     try:
         curve, _ = _curve(known, policies, setup, TIMES)
     except TooSmallError:  # the question itself has its answer

@@ -453,7 +453,8 @@ def verdict(
     beware = cautions(base, best, asked)
     if about is None or few:
         return Verdict(base, answers, [], few, [], None, None, beware)
-    huge = next((result for result in within if result.policy == HUGE and result.speedup), None)
+    judged = (*within, *results[1:])  # a budget changes what is to be done, not what limits the run
+    huge = next((result for result in judged if result.policy == HUGE and result.speedup), None)
     barred = _kept_small(huge, about)
     if (gone := base.finding(GONE)) and gone.weight == CAREFUL:  # many walks go there
         barred.append(message("unknown", "gone", **gone.numbers))
@@ -462,7 +463,7 @@ def verdict(
     answered, codes = bool(answers) and answers[0].result.policy == HUGE, {note.code for note in notes}
     limit = limit_of(base, parts, about, answered, codes)
     away = _spread_data(base, within, about) if limit and limit.code == SERVER else None
-    fleeting = PAGES if SPLIT in codes else None
+    fleeting = PAGES if SPLIT in codes or (huge and label_of(huge) in over) else None
     lasts = [p for p in parts if p.kind != fleeting and not (p.least and UNTOLD in codes)]
     action = away or _action(base, lasts, within, about)
     research = _research(base, within, [result for result in results[1:] if label_of(result) in over], gained)
@@ -563,12 +564,12 @@ def limit_of(
     if served >= CROWDED and about.at_once >= SEVERAL and not about.fits:
         return message("limit", SERVER, node=about.on_host(node)[0], share=served)
     if one_node(base) and not any(part.noticed for part in parts):
-        open_ = "" if HUGE_UNKNOWN.isdisjoint(unknown) else "-open"
+        open_ = "-open" if not parts or not HUGE_UNKNOWN.isdisjoint(unknown) else ""
         return message("limit", f"{SINGLE}{open_}") if parts or base.local_tables else None
     held = base.finding(CACHED)
     if held and not any(part.noticed for part in parts):
         return message("limit", "nothing-cached", size=held.numbers["size"])
-    if not parts:
+    if not parts or not (parts[0].noticed or base.local_tables):  # of page size alone: else nothing is told
         return None
     first, most = parts[0], max((part.gain.high for part in parts if not part.least), default=1.0)
     answered = answered and len(parts) > 1  # on one node nothing else can be named beside the answer
@@ -650,7 +651,8 @@ def _of_part(part: Part, base: Result, within: Sequence[Result], about: Workload
     if about.vm is False:
         return message("type", "migrate-vm", node=walker)
     if part.kind == DATA:
-        return message("type", "migrate", where=where, node=walker, number=about.number)
+        named = {"where": where, "node": walker, "number": about.number}
+        return None if 0 < about.node_bytes < about.memory_bytes else message("type", "migrate", **named)
     if about.allocator in ("", "file"):  # of files or shared: no table of theirs is rebuilt
         return None
     return message("type", "relocate", where=where, line=f"{as_root()} relocate {about.process} --dry-run")

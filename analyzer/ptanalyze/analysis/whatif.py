@@ -75,7 +75,8 @@ def replay_scenario(
             if not _here(trial, captured):
                 raise UnfitError(trial.program, str(message("trial", "untraced", **asdict(trial))))
             gains = {"gain": trial.answer, "found": trial.gain}
-            tried = noted(MEASURED, line="measured-alone", **asdict(trial) | gains)
+            line = "measured-alone" if trial.answer != trial.gain else "measured-here"
+            tried = noted(MEASURED, line=line, **asdict(trial) | gains)
             rows[0] = replace(rows[0], findings=(*rows[0].findings, tried))
         return rows
     asked, huge = plans, plans[0]
@@ -139,7 +140,7 @@ def _must_fit(measured: Calibration | PageTrial | None, captured: Scenario) -> N
         measured.must_fit(captured.traced, captured.times_captured * captured.extent[0])
     elif measured is not None and captured.traced:
         name = measured.name or "(unnamed)"
-        if measured.exposed is None or measured.local.walk is None:
+        if measured.exposed is None or not measured.local.walk:
             why = "has no walk cycles; calibrate with counters of page walks, or leave it out"
             raise UsageError(f"calibration {name}: {why}")
         if measured.native != captured.snapshot.native:

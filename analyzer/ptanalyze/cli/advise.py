@@ -45,7 +45,7 @@ def command(
     with progress_bar() as progress:
         setup = replays.setup_from(options, opened, progress)
         advised = advise(opened, setup, **replays.question(memory, horizon, names))
-        curve = replays.sizes_of(sizes, opened, (), setup, advised.replayed)
+        curve = replays.sizes_of(sizes, opened, replays.configured(names), setup, advised.replayed)
     whose = asked_of_processes(opened, setup)
     steps = replays.following(capture, opened, advised.base, advised.verdict, ranked=True)
     output.emit(

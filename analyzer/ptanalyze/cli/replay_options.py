@@ -214,8 +214,7 @@ def configured(
         snapshot = open_replay_capture(capture).snapshot
         asked = asked or [(name, {}) for name, _ in asked_or_usual((), snapshot)]
         usual = {name: numbered(name, snapshot) for name, _ in asked}
-    shared = share_settings([name for name, _ in asked], pairs)
-    each = zip(asked, shared, strict=True)
+    each = zip(asked, share_settings([name for name, _ in asked], pairs), strict=True)
     return [(name, {**usual.get(name, {}), **values, **own}) for (name, own), values in each]
 
 
@@ -299,7 +298,7 @@ def following(
     base    the baseline's Result; ranked: after advise
     """
     from ..analysis.setup import HOST_FILE, HOST_MODEL
-    from ..analysis.verdict import one_node, process_of
+    from ..analysis.verdict import one_node, process_of, start_of
     from ..capture.live import keeps_page_size, page_trial, still_runs
     from ..core.columns import ELSEWHERE, message
     from ..show.terminal import next_steps
@@ -320,7 +319,9 @@ def following(
     if not ranked:
         lines["advise"] = f"{this} {shlex.join(['advise', *named, *given('sizes')])}"
     drawn = all(map(find_spec, errors.EXTRAS["report"]))
-    if drawn or Path.cwd() == errors.CHECKOUT:
+    names = click.get_current_context().params["names"] if ranked else ()
+    twice = len(names) > 1 and len({name.partition(":")[0] for name in names}) < len(names)
+    if not twice and (drawn or Path.cwd() == errors.CHECKOUT):  # a page has one setting per policy
         asked = given(*("names", "memory", "horizon") if ranked else ())
         make = "" if drawn else "make report && "
         lines["report"] = f"{make}{this} {shlex.join(['report', *named, *asked])}"
@@ -330,30 +331,30 @@ def following(
         lines["host"] = f"the same with -m {HOST_FILE}" if here else f"the same, where {HOST_FILE} is"
     if capture is None:
         lines["own"] = f"{errors.as_root()} record -- ./app"
-    elif base.speedup is not None and not measured:
-        lines |= count_walks(nested=base.pages["host"] > 0)
+    elif base.speedup and opened.has_trace and not (measured or base.pages["host"]):
+        lines |= count_walks(start_of(opened.trace))
     return next_steps({str(message("next", code)): line for code, line in lines.items()})
 
 
 # CPUs whose events have these names (arch/x86/events/intel/core.c); most VMs have none.
 PMU_NAME = Path("/sys/devices/cpu/caps/pmu_name")
-COUNT_NESTED = ("skylake",)  # Cascade Lake too; later ones do not count walks of the EPT, but more at a time
-COUNT_WALKS = (*COUNT_NESTED, "icelake", "sapphire_rapids", "granite_rapids")
+FEW_COUNTERS = ("skylake",)  # Cascade Lake too; later ones count more at a time
+COUNT_WALKS = (*FEW_COUNTERS, "icelake", "sapphire_rapids", "granite_rapids")
 COUNT = (
     "perf stat -x, -o counts.csv -e cycles:u,{more}duration_time \\\n"
-    "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u ./app"
+    "  -e dtlb_load_misses.walk_pending:u,dtlb_store_misses.walk_pending:u {command}"
 )
 COUNT_ACCESSES = "instructions:u,mem_inst_retired.all_loads:u \\\n  -e mem_inst_retired.all_stores:u,"
 
 
-def count_walks(nested: bool) -> dict[str, str]:
-    """{step: line} that counts walk cycles on this CPU and takes them; empty where it would count none."""
+def count_walks(command: str) -> dict[str, str]:
+    """{step: line} that counts a command's walk cycles on this CPU and takes them; {}: it counts none."""
     cpu = PMU_NAME.read_text().strip() if PMU_NAME.exists() else ""
-    if cpu not in (COUNT_NESTED if nested else COUNT_WALKS):
+    if cpu not in COUNT_WALKS:
         return {}
-    taken = f"{errors.program()} calibrate --local counts.csv{'' if nested else ' --native'} -o counts.toml"
-    more = "ept.walk_pending:u," * nested if cpu in COUNT_NESTED else COUNT_ACCESSES
-    return {"narrower": COUNT.format(more=more), "counted": taken}
+    more = "" if cpu in FEW_COUNTERS else COUNT_ACCESSES
+    taken = f"{errors.program()} calibrate --local counts.csv --native -o counts.toml"
+    return {"narrower": COUNT.format(more=more, command=command), "counted": taken}
 
 
 def plots_of(replayed: Replayed, curve: SizeCurve | None = None) -> dict[str, Callable[[], DataFrame]]:

@@ -228,7 +228,7 @@ def show_duration(seconds: float, most: float | None = None) -> str:
     if not seconds:
         return "at once-never" if most == inf else "at once"
     end = seconds if most is None or most == inf else most
-    unit, size = next((one for one in TIMES if end >= one[1]), TIMES[-1])
+    unit, size = next((one for one in TIMES if end >= 0.9995 * one[1]), TIMES[-1])
     if most is None:
         return f"{seconds / size:.3g} {unit}"
     first, last = about(seconds / size), about(end / size)

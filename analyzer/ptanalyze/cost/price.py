@@ -13,7 +13,7 @@ of the parts of NW, the best guess first. A ratio is monotone in each, so its en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -230,7 +230,9 @@ def of_larger(
     for row, one in zip(rows, every, strict=True):
         place, local = most_by_place(every[0], one, machine, contended)
         kernel = rows[0].management_cycles / max(row.management_cycles, 1e-9)
-        larger.append(row.of_larger(times, asked, one.more_tables, (max(place, kernel), local), doubts))
+        grown = row.of_larger(times, asked, one.more_tables, (max(place, kernel), local), doubts)
+        exact = (tried := row.finding(MEASURED)) and tried.numbers["gain"] == row.speedup  # at that size
+        larger.append(replace(grown, speedup=row.speedup) if exact else grown)
     return larger
 
 
@@ -502,8 +504,7 @@ def measured_cycles(machine: Machine, calibration: Calibration, contended: bool 
     if calibration.placed is None:
         return np.stack([read_cycles(machine, contended)] * 2)
     at = placement(calibration.placed)
-    idle = machine.table_cycles()
-    own, far = idle.diagonal(), ~same_socket(machine)
+    own, far = machine.table_cycles().diagonal(), ~same_socket(machine)
     far[:, list(machine.memory_nodes)] = False
     loaded = machine.table_cycles(contended or at.state == CONTENDED)
     away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)

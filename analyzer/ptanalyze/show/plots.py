@@ -505,8 +505,7 @@ def pixels(start: np.ndarray, end: np.ndarray, node: np.ndarray, nodes: int, slo
         covered = np.cumsum(np.column_stack([np.zeros(len(node)), (end - start) * (node == number)]).ravel())
         share[number] = np.diff(np.interp(edges, at, covered)) / np.diff(edges)
     filled = np.cumsum(share, axis=0)
-    height = (np.arange(ROWS)[:, None, None] + 0.5) / ROWS
-    shown: np.ndarray = (height >= filled[None]).sum(axis=1)
+    shown: np.ndarray = (((np.arange(ROWS)[:, None, None] + 0.5) / ROWS) >= filled[None]).sum(axis=1)
     return np.where(shown == nodes, -1, shown)[::-1]
 
 

@@ -184,7 +184,7 @@ def walk_cycles(result: Result, base: Result) -> str:
 def cycles(count: float) -> str:
     """To three digits: "54.9 million"."""
     for word, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
-        if count >= size:
+        if count >= 0.9995 * size:
             return f"{count / size:,.3g} {word}"
     return f"{count:.0f}"
 
@@ -279,7 +279,8 @@ def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]
             "break-even": earned(result),
             "speed-up": interval(result.speedup) if result.speedup else "-",
         }
-        table.append({"policy": result.policy, **place, **found})
+        alike = [one for where, one in points if where == point]
+        table.append({"policy": label_of(result, alike), **place, **found})
     same = {key for key in found if len(table) > 1 and len({row[key] for row in table}) == 1}
     return [{key: value for key, value in row.items() if key not in same} for row in table]
 
