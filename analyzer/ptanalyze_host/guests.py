@@ -36,8 +36,7 @@ class Registers:
     @property
     def levels(self) -> int:
         """5 with CR4.LA57, else 4; 0 outside 64-bit mode, where tables have another form."""
-        long_mode = self.efer >> 10 & 1 and self.cr0 >> 31 & 1
-        return 0 if not long_mode else 5 if self.cr4 >> 12 & 1 else 4
+        return 0 if not (self.efer >> 10 & 1 and self.cr0 >> 31 & 1) else 5 if self.cr4 >> 12 & 1 else 4
 
     @property
     def root(self) -> int:

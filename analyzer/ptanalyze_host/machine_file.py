@@ -35,7 +35,7 @@ from .node_latency import (
 from .relocate import spare
 
 CPUINFO = Path("/proc/cpuinfo")
-BOOT = Path("/proc/sys/kernel/random/boot_id")
+BOOT, STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
 MEASURE = "PTANALYZE_MEASURE"  # environment: no, and nothing is measured by itself
 SPARE = 3  # times RANDOM_MEBIBYTES that must be free, for two buffers
 MOST_KEPT = 1 << 16  # bytes
@@ -131,8 +131,7 @@ def captured_host(
     by = "HMAT" if "HMAT" in machine.sources["latency_idle"] else "the firmware's distances"
     said = f"not measured: TLBs of {like}, the nearest known, latencies by {by}"
     if "hypervisor" in cpu.get("flags", "").split():
-        vm = f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}"
-        known = pages_of_vm(vm, machine)
+        known = pages_of_vm(f"{cpu['model name']}; {shown}; {sysfs.found(BOOT)}", machine)
         if isinstance(known, str):
             said += f"; this is a VM, in which walks take longer: {known}"
         else:
@@ -158,9 +157,9 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True):
     added: Annotated[list[tuple[Part, Part, Part]], msgspec.Meta(min_length=1, max_length=MOST)]
 
     def interval(self) -> pt.Interval:
-        """What walks add: the latest median, and a range that reaches to its quartiles and to all medians."""
-        (low, now, high), middles = self.added[-1], [middle for _, middle, _ in self.added]
-        return pt.Interval(min(low, *middles), now, max(high, *middles))
+        """What walks add: the median of all medians, and a range to these and to the latest quartiles."""
+        (low, _, high), middles = self.added[-1], [middle for _, middle, _ in self.added]
+        return pt.Interval(min(low, *middles), float(np.median(middles)), max(high, *middles))
 
 
 def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
@@ -182,6 +181,7 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
     try:
         pt.live.native(TOOL)
         pt.options.echo(f"ptanalyze: measuring page walks of this VM ({MEASURE}=no: never)", err=True)
+        start = by_others()
         pairs, cached = measure_pages(turns=LEAST_TURNS), measure_cached(machine)
     except pt.UsageError as error:
         return f"not measured: {error}"
@@ -191,7 +191,7 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
         return "not measured: huge pages are not to be had"
     added = added_by_walks(pairs)
     found = Kept(vm, float(pairs[:, 1].min()), cached, [*earlier, (*added,)][-MOST:])
-    if file and not unequal(added):
+    if file and not (unequal(added) or loaded_since(*start)):
         with suppress(OSError), pt.formats.atomic_write(file) as output:
             output.write(msgspec.json.encode(found))
     return found
@@ -239,8 +239,7 @@ def nearest(cpu: Mapping[str, str]) -> str:
         return "granite-rapids"
     others = "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
     core = next((name for name, models in CORES.items() if model in models), others)
-    shown_older = core not in AMX and "amx_tile" in cpu.get("flags", "").split()  # by a hypervisor
-    return AMX[0] if shown_older else core
+    return AMX[0] if (core not in AMX and "amx_tile" in cpu.get("flags", "").split()) else core
 
 
 def host_nodes(system: Path) -> dict[int, sysfs.HostNode]:
@@ -414,6 +413,20 @@ def with_walks(
     return made, ""
 
 
+def by_others() -> tuple[float, float]:
+    """(CPU seconds since the boot of all but this process and its ended children, other guests' too; now)."""
+    user, nice, system, _, _, *more = map(int, sysfs.text_of(STAT).split()[1:9])
+    ticks = user + nice + system + sum(more)
+    return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4]), time.monotonic()
+
+
+def loaded_since(before: float, began: float) -> str:
+    """Words on other load since `by_others` was that; "" for a quarter of a CPU."""
+    others, seconds = np.subtract(by_others(), (before, began))
+    took = f"other programs or guests took {others / max(seconds, 1):.1f} CPUs meanwhile"
+    return took * bool(others > 1 + seconds / 4)
+
+
 def in_words(added: pt.Interval) -> str:
     """What walks add to a read of data, "58 % of it (52-64)", and whether that is doubtful."""
     low, middle, high = (100 * part for part in added)
@@ -464,7 +477,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     """
     if Path(path).exists():
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
-    known, walks, pairs = None, {}, np.empty((0, 2))
+    known, walks, pairs, start = None, {}, np.empty((0, 2)), by_others()
     if measure:
         pt.options.echo("ptanalyze: measuring this host, about half a minute on one node", err=True)
         with pt.terminal.progress_bar() as progress:
@@ -472,14 +485,15 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
             walks = measure_walks(progress=progress)
             pairs = measure_pages(progress=progress)
     added = added_by_walks(pairs) if pairs.size else None
-    if added and unequal(added):
-        why = f"{in_words(added)}; measure again, or leave out --measure"
+    why = loaded_since(*start) or (in_words(added) if added and unequal(added) else "")
+    if why:
+        why += "; measure again, or leave out --measure"
         raise pt.errors.PartialDataError(f"{path}: not written: {why}")
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))
         if odd:
-            yield f"page walks are left out of the file: {odd}"
+            yield f"page walks are not in the file: {odd.removesuffix('; leave it out')}"
     if added:
         machine = with_own_cycles(machine, added, RANDOM_MEBIBYTES << 20, measure_cached(machine))
         yield f"page walks: {in_words(added)}, at load {os.getloadavg()[0]:.1f} (ours included)"

@@ -94,7 +94,7 @@ def measure_nodes(
         if huge < MOSTLY_HUGE:
             flags.add(f"node {b}: {huge} % of its buffer in huge pages: page walks are part of the latency")
         if progress:
-            progress(done, len(asked), "measuring pairs of nodes")
+            progress(done, len(asked), "measuring latencies of nodes")
     if lonely:
         flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
     contended = None if np.isnan(busy).any() else np.maximum(busy, idle)

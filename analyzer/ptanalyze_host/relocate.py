@@ -93,8 +93,7 @@ def parsed(said: Mapping[str, Any]) -> Plan:
 
 
 def run(pid: int, to: int | None, *more: str) -> subprocess.CompletedProcess[str]:
-    where = [] if to is None else ["--to", str(to)]
-    command = [str(pt.live.native("ptrelocate")), *more, *where, str(pid)]
+    command = [str(pt.live.native("ptrelocate")), *more, *([] if to is None else ["--to", str(to)]), str(pid)]
     return subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
     )

@@ -239,8 +239,7 @@ def is_vm(pid: int) -> bool:
 def vm_name(command: bytes) -> str:
     """The name that -name gives to a VM of QEMU; "" without one."""
     words = command.decode("utf-8", "surrogateescape").split("\0")
-    given = next((words[k + 1] for k, word in enumerate(words[:-1]) if word == "-name"), "")
-    for part in given.split(","):
+    for part in next((words[k + 1] for k, word in enumerate(words[:-1]) if word == "-name"), "").split(","):
         key, _, value = part.rpartition("=")
         if key in ("", "guest"):
             return value

@@ -160,7 +160,7 @@ class Blocks:
             start, end = -(-area.start // HUGE) * HUGE, area.end // HUGE * HUGE
             left = area.left or PARTLY * (not told and 0 < area.huge < min(end - start, area.resident))
             if left and (least or left not in (LAZY, PARTLY)):
-                self.left[left] += -(-area.resident // HUGE)
+                self.left[left] += area.resident // HUGE
                 continue
             for at in range(start, end, READ):
                 blocks = np.arange(at, min(at + READ, end), HUGE)
@@ -263,14 +263,14 @@ class Blocks:
                 break
             part, chosen = np.split(chosen, [min(1 if self.pause else STEP, room)])
             tried, part = part, self.allowed(part)
-            breaks = np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1
-            for run in np.split(part, breaks):
+            for run in np.split(part, np.flatnonzero(np.diff(self.address[part]) != HUGE) + 1):
                 start, size = int(self.address[run[0]]) if len(run) else 0, len(run) * HUGE
                 if len(run) > 1 and not self.advise(start, size, MADV_COLLAPSE):
                     made += len(run)
                     continue
                 for address in self.address[run].tolist():
-                    why = self.advise(address, HUGE, MADV_COLLAPSE)
+                    block = address, HUGE, MADV_COLLAPSE
+                    why = self.advise(*block) and self.advise(*block)  # a scan may have held a page just then
                     made += not why
                     self.refused += Counter([why] if why else ())
             self.frames |= {address: self.frame(address) for address in self.address[tried].tolist()}

@@ -157,8 +157,7 @@ def try_live(
     except pt.UsageError as error:
         say(f"without counters: {error}")
     windows: list[Window] = []
-    keep = stack.enter_context(pt.live.ends_once())
-    stack.callback(near_again, pid, near, say, keep)
+    stack.callback(near_again, pid, near, say, stack.enter_context(pt.live.ends_once()))
     for away in pairs * (True, False):
         relocate(pid, far if away else near, 0)
         with counting(pid, events) as counts:

@@ -55,8 +55,8 @@ def window_of(meter: Meter) -> float:
         before, seen = seen, meter.read()[0]
         grew += seen > before
     if grew < COARSE:
-        way = "count smaller pieces of work, or give --for 20s if it counts work and not seconds"
-        raise pt.UsageError(f"{meter.name} grows {pt.errors.plural(grew, 'time')} a second: {way}")
+        way = "count smaller pieces of work, or give --for 10s (10 minutes) if it counts work and not seconds"
+        raise pt.UsageError(f"{meter.name} grows fewer than {COARSE} times a second: {way}")
     return 1.0
 
 

@@ -170,7 +170,7 @@ def change(
             return
         takes = pt.errors.show_duration(round(blocks.takes(len(chosen)), 1))
         yield f"takes          about {takes}, with {1000 * blocks.pause:g} ms between two blocks (--pause)"
-        yield "longest wait   in tests of redis and memcached, not of this: 47 ms, with --pause 0 139 ms"
+        yield "longest wait   in tests of redis and memcached, not of this: 10 to 200 ms"
         yield f"meanwhile      {pt.columns.message('trial', 'meanwhile')}"
         yield f"nothing was changed; next: {pt.errors.as_root()} {again}"
         return

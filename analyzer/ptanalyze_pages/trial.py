@@ -15,7 +15,7 @@ import numpy as np
 
 import ptanalyze as pt
 from ptanalyze_host import sysfs
-from ptanalyze_host.dump import descendants
+from ptanalyze_host.dump import alive, descendants
 from ptanalyze_host.node_latency import cpu_model
 
 from .blocks import HUGE, SLOTS, Blocks, must_be_made, must_be_root, record_of, state, to_undo, undone
@@ -211,6 +211,10 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
         except KeyboardInterrupt:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
             raise KeyboardInterrupt(f" after {pairs}; {state(done.left)}") from None
+        except pt.errors.PtanalyzeError:  # the figure's, too, of a server that is gone
+            if alive(pid) or not done.huge_over_split:
+                raise
+            done.ended = f"it ended after {pt.errors.plural(len(done.rates['huge']), 'pair')}"
         if done.left:
             how.say(state(done.left))
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]
@@ -264,9 +268,8 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
     first = 2 * (each + how.window + turn)
     whole = max(limit, first + last)
     done.span = began, began + whole
-    meanwhile = pt.columns.message("trial", "meanwhile")
-    memory = pt.errors.size_in_words(HUGE * len(blocks.address))
-    how.say(f"turns {memory} huge and small, done in about {whole:.0f} s; meanwhile {meanwhile}")
+    turned = f"turns {pt.errors.size_in_words(HUGE * len(blocks.address))} huge and small"
+    how.say(f"{turned}, done in about {whole:.0f} s; meanwhile {pt.columns.message('trial', 'meanwhile')}")
     end, idle = whole - last - how.window, 0  # half a pair before
     pairs = 1 + int((end - first) / (2 * how.window + turn) + 1)
     longer = 1.5 * ((LEAST_PAIRS - 2) * pair + last + 3 * how.window - takes)  # where `each` is a sixth
@@ -291,9 +294,8 @@ def windows(blocks: Blocks, meter: Meter, done: Measured, how: How) -> bool:
             rates["huge"].append(huge)
             rates["split"].append(split)
             shown = [f"{float(f'{rate:.4g}'):,.12g}" for rate in (huge, split)]
-            made = pt.errors.plural(done.made[-1], "block")
-            pair_of = f"pair {len(rates['huge'])}: {shown[0]} with {made} huge"
-            how.say(f"{pair_of}, {shown[1]} with small ones ({meter.unit})")
+            shown[0] += f" with {pt.errors.plural(done.made[-1], 'block')} huge"
+            how.say(f"pair {len(rates['huge'])}: {shown[0]}, {shown[1]} with small ones ({meter.unit})")
         if done.precise(how.precision):
             done.ended = f"the range is narrow enough (--precision {100 * how.precision:g} %)"
             break

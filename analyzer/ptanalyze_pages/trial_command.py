@@ -153,6 +153,8 @@ def command(
       sudo ptanalyze trial --pages -o app.toml -- ./app
       ptanalyze whatif app.capture --calibration app.toml
     """
+    from ptanalyze_host.dump import alive
+
     from . import trial
     from .far_tables import largest, refused, try_live, two_nodes
 
@@ -188,7 +190,7 @@ def command(
             unfit = True
             say(f"{file}: not written: {error.why}")
         finally:  # a pipe may end before
-            for line in lines_of(measured, running, asked):
+            for line in lines_of(measured, running if running and alive(running) else None, asked):
                 pt.options.echo(line)
         raise click.exceptions.Exit(3 if measured.left or unfit or not measured.gain else 0)  # as was said
     two_nodes(near, far)
@@ -296,7 +298,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         knob = "anonymous" if pt.live.huge_pages() == "never" else "malloc"
         named = {"gain": whole and whole[1], "knob": pt.columns.message("knob", knob)}
         way = pt.columns.message("trial", "at-first" if whole else "from-start", **named)
-        lines.append(f"no proposal    {way}")
+        lines.append(f"to have them   {way}")
     elif gain and gain[0] <= 1 and not done.fixed_time:
         why = "gain" if gain[2] < pt.law.PageTrial.LEAST_GAIN else "noisy"
         sentence = pt.columns.message("trial", why, gain=pt.Interval(*gain))

@@ -78,8 +78,7 @@ def faults_of(pid):
 
 def waited(pid):
     """How often a process has waited: the loop does after each round, ptheat before each sample."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return int(Path(f"/proc/{pid}/status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def area_of(heat, start):
@@ -141,8 +140,7 @@ def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(progr
             seconds, accesses = asked(target) - before
             heat, accesses = read_heat(path), accesses / seconds / 2
             start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
-            area = (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096))
-            walks = area @ heat.walks
+            walks = ((heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096))) @ heat.walks
             if np.allclose(walks / heat.sampled_seconds / accesses, 1, atol=0.1):
                 return
     raise AssertionError((walks, accesses, heat.sampled_seconds))

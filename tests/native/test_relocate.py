@@ -210,17 +210,11 @@ def test_threads_that_take_longer_to_stop_than_a_pause_are_refused(program):
         moved(one.pid, "--max-pause", 0)
 
 
-REFUSED = {
-    "seccomp": "seccomp filters its system calls",
-    "shared": "shares its memory",
-    "vfork": "shares its memory",
-    "iouring": "is of io_uring",
-    "userfaultfd": "is of userfaultfd",
-    "near": "close to its RLIMIT_AS",
-    "stopped": "it is stopped; continue it first",
-    "traced": "it is being traced",
-    "private": "a thread may not be traced by its own user",
-}
+REFUSED = dict.fromkeys(("shared", "vfork"), "shares its memory")
+REFUSED |= {"iouring": "is of io_uring", "userfaultfd": "is of userfaultfd", "traced": "it is being traced"}
+REFUSED |= {"seccomp": "seccomp filters its system calls", "near": "close to its RLIMIT_AS"}
+REFUSED |= {"stopped": "it is stopped; continue it first"}
+REFUSED |= {"private": "a thread may not be traced by its own user"}
 
 
 @pytest.mark.parametrize("mode", REFUSED)
@@ -310,14 +304,8 @@ def test_ranges_that_cannot_be_moved_are_left_out_and_named(program):
         assert tally["bytes"] >= 6 * 4 << 20
 
 
-OF_DEVICES = {
-    "/dev/vhost-net": "vhost",
-    "/dev/kvm": "KVM",
-    "/dev/nvidia0": "a GPU",
-    "/dev/infiniband/uverbs0": "RDMA",
-    "/dev/vfio/vfio": "VFIO",
-    "/dev/dsa/wq0.0": "an accelerator",
-}
+OF_DEVICES = {"/dev/vhost-net": "vhost", "/dev/kvm": "KVM", "/dev/nvidia0": "a GPU", "/dev/vfio/vfio": "VFIO"}
+OF_DEVICES |= {"/dev/infiniband/uverbs0": "RDMA", "/dev/dsa/wq0.0": "an accelerator"}
 
 
 @pytest.mark.parametrize("path", OF_DEVICES)
