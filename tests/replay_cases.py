@@ -32,12 +32,7 @@ SLOTS = (0, 1, 2, 3, 7, 8, 9, 255, 510, 511)
 WHERE = st.builds(lambda region, slot: region + slot * PAGE, st.sampled_from(REGIONS), st.sampled_from(SLOTS))
 LENGTH = st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE, 300 * PAGE, REGION, 2 * REGION, 1 << 30])
 ADVICE = st.sampled_from([4, 8, 14, 20])
-KERNELS = (
-    "5.18.1",
-    "6.13.12",
-    "6.14.0-rc1",
-    "7.0.1",
-)  # from the third on MADV_DONTNEED frees tables
+KERNELS = ("5.18.1", "6.13.12", "6.14.0-rc1", "7.0.1")  # from the third on MADV_DONTNEED frees tables
 
 
 class Case(NamedTuple):
@@ -214,8 +209,7 @@ def as_a_kernel_does(case):
     region, slot = case.stream.page >> 9, case.stream.page & 511
     touched = ((case.space.regions.va[region] << np.uint64(21)) + (slot << np.uint64(12))).tolist()
     kept, mapped, outside, before = np.ones(len(events), bool), set(), set(), 0
-    numbers = np.flatnonzero(calls & (events["result"] >= 0)).tolist()
-    for number in [*numbers, None]:
+    for number in [*np.flatnonzero(calls & (events["result"] >= 0)).tolist(), None]:
         now = len(touched) if number is None else case.stream.offset[events["chunk"][number]]
         there = {
             byte for byte in touched if any(lo <= byte < hi and prot for lo, hi, _, prot in memory.pieces)

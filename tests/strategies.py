@@ -51,13 +51,12 @@ def build_tree(pages, frames, *, levels=4, encoding="x86", node_of=None):
     rows, entries = [], []
     _emit(root, levels, 0, NO_PARENT, rows, entries, frames, encoding)
     base, frame, parent, level = (np.array(column) for column in zip(*rows, strict=True))
-    nodes = np.array([node_of(f) for f in frame] if node_of else frame // FRAMES_PER_NODE)
     return Tree(
         np.array(entries, np.uint64),
         base.astype(np.uint64),
         frame.astype(np.int64),
         parent.astype(np.int32),
-        nodes.astype(np.int16),
+        np.array([node_of(f) for f in frame] if node_of else frame // FRAMES_PER_NODE).astype(np.int16),
         level.astype(np.uint8),
         np.zeros(len(rows), np.uint8),
         levels,

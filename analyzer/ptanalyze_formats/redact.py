@@ -132,8 +132,7 @@ def owners(start: np.ndarray, size: np.ndarray, topology: pt.snapshot.Topology) 
     ends = np.array([b for _, b in ranges], np.int64)
     owner = topology.node_of_frame(start).astype(np.int64)
     at = np.searchsorted(ends, start, side="right")
-    whole = (owner >= 0) & (np.append(ends, 0)[at] >= start + size)
-    return np.where(whole, owner, MIXED)
+    return np.where((owner >= 0) & (np.append(ends, 0)[at] >= start + size), owner, MIXED)
 
 
 def straddling(start: np.ndarray, size: np.ndarray, topology: pt.snapshot.Topology) -> np.ndarray:

@@ -340,8 +340,7 @@ def stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
     idle = matrix if local is None else np.asarray(local, np.float64)
     if len(matrix) < 2:
         raise pt.UsageError("latency: a single node has no remote latency; give a machine with two or more")
-    away = ~np.eye(len(matrix), dtype=bool)
-    ratio = float(matrix[away].mean() / np.diag(idle).mean())
+    ratio = float(matrix[(~np.eye(len(matrix), dtype=bool))].mean() / np.diag(idle).mean())
     if ratio <= 1:
         raise pt.UsageError(
             f"latency: remote nodes are {ratio:.3g} times as far as local ones: expected above 1"

@@ -223,7 +223,6 @@ def _seen(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun])
         grown[where.state].append((waited_cycles(cycles * slower, outside, shared) / waited - 1) / part)
         added[where.state].append((slower - 1) / part)
         walked[where.state].append((pt.law.counted(run.walk, "run: walk cycles") / walk - 1) / part)
-    idle = float(np.mean(added[pt.law.REMOTE]))
     return Observed(
         family=family,
         workload=workload,
@@ -231,7 +230,7 @@ def _seen(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun])
         walk_rate=walk / cycles,
         share=float(np.mean(grown[pt.law.REMOTE])) / (STRETCH[family] - 1),
         contention=float(np.mean(grown[pt.law.CONTENDED])) / float(np.mean(grown[pt.law.REMOTE])),
-        added=idle,
+        added=float(np.mean(added[pt.law.REMOTE])),
         walked=float(np.mean(walked[pt.law.CONTENDED])) / float(np.mean(walked[pt.law.REMOTE])),
     )
 

@@ -93,8 +93,7 @@ def tally(table: DataFrame) -> dict[str, Any]:
     plain = judged["error"].abs().dropna().tolist()
     spans = judged[judged["inside"].notna()]
     wide = spans[~of_small_effect(spans) & (spans["published"] != 0)]
-    effect = (wide["published"] - (wide["unit"] == "x")).abs()
-    widths = ((wide["high"] - wide["low"]) / effect).tolist()
+    widths = ((wide["high"] - wide["low"]) / (wide["published"] - (wide["unit"] == "x")).abs()).tolist()
     return {
         "rows": len(table),
         **{kind: int((table["kind"] == kind).sum()) for kind in KINDS},

@@ -308,8 +308,7 @@ def allocations(sockets: int, stateful: bool) -> dict[str, Work]:
     script.mark()
     for _ in range(UNITS):
         for thread in range(sockets):
-            steps = (free, allocate) if stateful else (allocate, free)
-            for step in steps:
+            for step in (free, allocate) if stateful else (allocate, free):
                 step(thread)
     ghz, done = pt.load_machine("hydra-haswell").ghz, UNITS * sockets
     return {name: work(*both, done, ghz) for name, both in script.before_and_after(DESIGNS).items()}

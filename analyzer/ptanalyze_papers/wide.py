@@ -27,9 +27,8 @@ OUTSIDE = 225
 
 def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> pt.Capture:
     """Capture of a workload that all sockets share, of a size whose tables fit no cache."""
-    size = bench.size(32 * GIB, 16 * GIB)
     asked: dict[str, Any] = {
-        "size": size,
+        "size": bench.size(32 * GIB, 16 * GIB),
         "guest": guest,
         "accesses": bench.size(4_000_000, 200_000),
         "instructions_per_access": OUTSIDE,
@@ -165,8 +164,7 @@ def replays(
 
 def waiting(result: pt.Result, machine: pt.Machine) -> float:
     """ns of walks and page tables, all exposed; what is done before the traversal is not timed."""
-    upkeep = result.management_cycles - result.once_cycles
-    return (result.walk_cycles + upkeep) / machine.ghz
+    return (result.walk_cycles + (result.management_cycles - result.once_cycles)) / machine.ghz
 
 
 # A graph analysis in a VM whose memory a co-runner scatters (PTEMagnet, sections 3.3 and 6.3).

@@ -257,7 +257,6 @@ def start(scenario: contract.Scenario, params: Params) -> tuple[State, int]:
     done = decisions(scenario, limits_of(params))
     exists = contract.guest_exists(scenario)
     cpus, main = _who(scenario, done)
-    seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
     state = State(
         _linux(scenario),
         static_replicas.replicas(scenario, np.arange(scenario.nodes), steering(scenario.machine)),
@@ -267,7 +266,7 @@ def start(scenario: contract.Scenario, params: Params) -> tuple[State, int]:
         cpus,
         main,
         np.array([0, 0, 0, done.steady], np.int64),
-        np.array(seen),
+        np.array([done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]),
     )
     return state, int(np.count_nonzero(exists))
 

@@ -94,8 +94,7 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
     else:
         behind = frames_behind(space)
         host = tree_of(space.host, state.host, space.host.frame, topology, plan.asked.levels, "ept")
-        seen = topology_of(plan, state.frames.guest, state.frames.guest_nodes)
-        facts["vm"] = vm_facts(plan, space, seen)
+        facts["vm"] = vm_facts(plan, space, topology_of(plan, state.frames.guest, state.frames.guest_nodes))
     guest = tree_of(space.guest, state.guest, behind, topology, plan.asked.levels, "x86")
     vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], pt.snapshot.VMA_DTYPE)
     snapshot = pt.Snapshot(guest, vmas, ("",), topology, host, facts)

@@ -289,8 +289,7 @@ def home(space, frame):
 @pt.jit.kernel
 def behind(space, frame):
     """Host frame of a guest frame that a host maps by 4 KiB."""
-    entry = space.host.entries[space.host.leaf[frame >> 9], frame & 511]
-    return np.int64((entry & ADDRESS) >> np.uint64(12))
+    return np.int64((space.host.entries[space.host.leaf[frame >> 9], frame & 511] & ADDRESS) >> np.uint64(12))
 
 
 @pt.jit.called_hook
@@ -422,8 +421,7 @@ def page_rank(graph, first, last, done, pages, wrote):
         at = put(pages, wrote, at, base[OFFSETS] + COUNT * u, False)
         for edge in range(DEGREE * u, DEGREE * (u + 1)):
             at = put(pages, wrote, at, base[NEIGHBOURS] + WORD * edge, False)
-            v = target(graph, word_of(graph, edge))
-            at = put(pages, wrote, at, base[SECOND] + WORD * v, False)
+            at = put(pages, wrote, at, base[SECOND] + WORD * target(graph, word_of(graph, edge)), False)
         at = put(pages, wrote, at, base[FIRST] + WORD * u, True)
         at = put(pages, wrote, at, base[SECOND] + WORD * u, True)
         done += 1
@@ -500,8 +498,7 @@ def number_below(n, key, i):
     """The i-th number of a sequence of numbers in 0..n-1; n may exceed 32 bits."""
     i = i << 1
     high = draw(draw(key, i >> 32), i & MASK)
-    low = draw(draw(key, i >> 32), (i & MASK) | 1)
-    return (high << 30 | low >> 2) % n
+    return (high << 30 | draw(draw(key, i >> 32), (i & MASK) | 1) >> 2) % n
 
 
 @pt.jit.kernel

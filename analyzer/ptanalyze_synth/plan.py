@@ -174,8 +174,7 @@ def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     leaf = np.empty(len(regions), np.int32)
     leaf[~huge] = np.flatnonzero(level == 1)
     upper = np.flatnonzero(level == 2)
-    at = np.searchsorted(base[upper], (regions[huge] >> 9) << 30)
-    leaf[huge] = upper[at]
+    leaf[huge] = upper[np.searchsorted(base[upper], (regions[huge] >> 9) << 30)]
     return Layout(base.astype(np.uint64), level, parent, slot, leaf)
 
 

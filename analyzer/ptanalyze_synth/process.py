@@ -54,8 +54,7 @@ def frames_of(plan: Plan) -> Frames:
         raise refused("node_memory", pt.errors.show_size(asked.node_memory or 0), "16M to 16T, whole 2 MiB")
     if not plan.nested:
         return Frames(host, 0, nodes, np.minimum(need, host), freed)
-    vnode = host * (HYPERVISOR - 1) // HYPERVISOR // BLOCK * BLOCK
-    guest = vnode * asked.nodes // nodes
+    guest = (host * (HYPERVISOR - 1) // HYPERVISOR // BLOCK * BLOCK) * asked.nodes // nodes
     if guest * nodes > GUEST_TOP and (asked.node_memory is not None or need.max() > GUEST_TOP // nodes):
         allowed = "a guest's memory ends below 16T, nodes are alike; give less to spill to the next node"
         raise refused("node_memory", pt.errors.show_size(host * PAGE), allowed)
@@ -81,8 +80,7 @@ def needed(plan: Plan, again: int) -> np.ndarray:
     if plan.data is not None:
         pages += plan.pages
     tables = plan.regions + (plan.regions >> 9) + 64
-    frames = (pages * growth(asked.fragmentation) * MARGIN).astype(np.int64) + tables
-    return (frames // BLOCK + 16) * BLOCK
+    return (((pages * growth(asked.fragmentation) * MARGIN).astype(np.int64) + tables) // BLOCK + 16) * BLOCK
 
 
 def growth(fragmentation: float) -> float:
@@ -151,8 +149,7 @@ class State:
 def new_state(plan: Plan, directory: Path) -> State:
     """State before the process begins; in `directory` are files with room for all entries."""
     frames, asked = frames_of(plan), plan.asked
-    regions = (START >> 21) + np.arange(plan.regions)
-    guest = lay_out(regions, plan.huge, asked.levels)
+    guest = lay_out((START >> 21) + np.arange(plan.regions), plan.huge, asked.levels)
     key = [int(k) for k in plan.rng(3).integers(0, 1 << 32, 3)]
     radix = new_radix(directory, guest, guest.leaf, plan.huge, X86)
     span = frames.guest or frames.host
@@ -366,8 +363,7 @@ class Process:
                 continue
             if self.plan.asked.munmap_every is not None:
                 self.fault(pages, thread)
-            wrote = written(sources[thread], pages, self.plan, writes)
-            self.recorder.chunk(thread, pages, wrote)
+            self.recorder.chunk(thread, pages, written(sources[thread], pages, self.plan, writes))
             done += len(pages)
             self.happen(done, thread)
             self.move_data(done, len(pages))
@@ -412,8 +408,7 @@ class Process:
 
     def munmap(self, thread: int) -> None:
         """A few small pages go, and are mapped again; whoever touches them next faults."""
-        region = self.region(thread, self.small)
-        first = (region << 9) + int(self.rng.integers(0, 512 - RANGE + 1))
+        first = (self.region(thread, self.small) << 9) + int(self.rng.integers(0, 512 - RANGE + 1))
         address, length = START + (first << PAGE_SHIFT), RANGE << PAGE_SHIFT
         unmap(self.state.space, first, first + RANGE)
         self.recorder.event(pt.trace.Event.MUNMAP, thread, address, length)

@@ -159,14 +159,11 @@ def contents(capture):
 
 def samples(place):
     """Copies of the two smallest bundled captures."""
-    names = sorted(bundled("samples").glob("*/capture.json"), key=lambda path: size_of(path.parent))[:2]
+    size = lambda path: sum(file.stat().st_size for file in path.parent.iterdir())  # noqa: E731
+    names = sorted(bundled("samples").glob("*/capture.json"), key=size)[:2]
     for path in names:
         shutil.copytree(path.parent, place / path.parent.name, ignore=shutil.ignore_patterns(".cache"))
     return {path.parent.name: contents(place / path.parent.name) for path in names}
-
-
-def size_of(directory):
-    return sum(path.stat().st_size for path in directory.iterdir())
 
 
 LACKEY = b"""==1== Lackey

@@ -270,8 +270,7 @@ class Majority:
         self.at = {t: int(placement.chunk_cpu[chunks.index(t)]) for t in set(chunks)}
         self.live = set(self.at) - {int(e["thread"]) for e in trace.events if e["kind"] == Event.THREAD_START}
         counts = self.counts()
-        main = self.node(self.at[0]) if 0 in self.at else 0
-        self.home = counts.index(max(counts)) if self.live else main
+        self.home = counts.index(max(counts)) if self.live else (self.node(self.at[0]) if 0 in self.at else 0)
 
     def node(self, cpu):
         return int(self.placement.cpu_node[cpu])

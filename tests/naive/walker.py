@@ -12,13 +12,11 @@ FRAME = (1 << 52) - (1 << 12)
 def leaf_frame(raw, level, encoding):
     """Page frame a raw entry maps as a leaf at its level, or None."""
     if encoding == "x86":
-        hint = raw & 0x100 or (level > 1 and raw & 0x80)
-        if not raw & 1 and not hint:
+        if not raw & 1 and not (raw & 0x100 or (level > 1 and raw & 0x80)):
             return None
         address = raw if raw & 1 else ~raw
     else:
-        present = raw & 7 if encoding == "ept" else raw & 0x800
-        if not present:
+        if not (raw & 7 if encoding == "ept" else raw & 0x800):
             return None
         address = raw
     if level > 3 or (level > 1 and not raw & 0x80):
@@ -92,8 +90,7 @@ class Walker:
         LLC at each share]) of one walk."""
         self.read, self.missed = set(), [set() for _ in range(2 + len(self.llc[0]))]
         leaf_level, frame = self.guest.leaf(address)
-        levels = self.guest.tree.levels
-        top, known = self.start(self.pwc[cpu], address, leaf_level, levels)
+        top, known = self.start(self.pwc[cpu], address, leaf_level, self.guest.tree.levels)
         for level in range(top, leaf_level - 1, -1):
             table = self.ids[level, address >> (12 + 9 * level) << (12 + 9 * level)]
             if self.host and not (known and level == top) and table in self.guest_frame:
@@ -379,8 +376,7 @@ class Cpu:
 
 
 def lines(cache):
-    number = int(cache.bytes * cache.share) // 64
-    return Lru(number // cache.ways, cache.ways)
+    return Lru((int(cache.bytes * cache.share) // 64) // cache.ways, cache.ways)
 
 
 def replay(tree, machine, cpu_node, touches):

@@ -35,8 +35,7 @@ def vm(place):
 @pytest.fixture(scope="session")
 def twin(native, place):
     """The first capture again, elsewhere."""
-    elsewhere = place / "elsewhere" / native.directory.name
-    return ptanalyze.load(shutil.copytree(native.directory, elsewhere))
+    return ptanalyze.load(shutil.copytree(native.directory, place / "elsewhere" / native.directory.name))
 
 
 @pytest.fixture(scope="session")

@@ -105,10 +105,8 @@ def test_walks_are_counted_by_the_socket_that_walked(data):
 
 def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_local_local():
     """16 leaf tables, one for each pair of nodes: LL 1, LR 3, RL 3, RR 9 of 16 for a thread on any socket."""
-    pages = [Page(GIB + k * MIB2, (k << 9) + 8) for k in range(16)]
-    snapshot = build_snapshot(pages, [], nodes=4)
-    guest_leaf = np.flatnonzero(snapshot.guest.level == 1)
-    snapshot.guest.node[guest_leaf] = np.arange(16) % 4
+    snapshot = build_snapshot([Page(GIB + k * MIB2, (k << 9) + 8) for k in range(16)], [], nodes=4)
+    snapshot.guest.node[np.flatnonzero(snapshot.guest.level == 1)] = np.arange(16) % 4
     space = address_space(snapshot, NOWHERE)
     for k in range(16):
         snapshot.host.node[space.host_of[k] - space.guest_tables] = k // 4
@@ -161,8 +159,7 @@ def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data):
     pages = Counter()
     for _, _, address, _ in leaves(snapshot.guest):
         vma = vma_of(snapshot, address)
-        own = vma < len(snapshot.vmas) and bool(snapshot.vmas["emulator"][vma])
-        pages[own] += 1
+        pages[(vma < len(snapshot.vmas) and bool(snapshot.vmas["emulator"][vma]))] += 1
     result = classify_pages(address_space(snapshot, NOWHERE))
     assert result.tracers == pages[True]
     known = int(result.by_class()[:, 0].sum()) if result.counts.size else 0

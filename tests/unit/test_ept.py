@@ -132,8 +132,7 @@ def entries(draw, lowest=1, highest=7):
 def read(entry, level):
     word = np.array([entry], np.uint64)
     leaf, table = (bool(of(word, level, "ept")[0]) for of in (bits.leaf, bits.table))
-    address = int(bits.frame(word, level, "ept", leaf)[0]) << 12
-    return bool(bits.present(word, "ept")[0]), leaf, table, address
+    return bool(bits.present(word, "ept")[0]), leaf, table, int(bits.frame(word, level, "ept", leaf)[0]) << 12
 
 
 @pytest.mark.parametrize("case", FORMATS)
@@ -164,8 +163,7 @@ def test_an_entry_without_rights_is_not_present(case):
 @given(entries(), st.sampled_from([2, 6]))
 def test_what_the_manual_calls_a_misconfiguration_is_one_for_the_twin(case, rights):
     level, kind, entry, _ = case
-    wrong = entry & ~7 | rights  # writable but not readable
-    assert naive.misconfigured(wrong, level) == "writable but not readable"
+    assert naive.misconfigured(entry & ~7 | rights, level) == "writable but not readable"
     right = entry & ~7 | 1
     reserved = kind == "page" and right >> 3 & 7 in (2, 3, 7)
     assert (naive.misconfigured(right, level) == "reserved memory type") == reserved

@@ -107,34 +107,27 @@ def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(ta
 @pytest.mark.parametrize(
     ("family", "method", "mean", "worst", "inside"),
     [
-        ("thin-2D-4K", loo.ONE_RUN, 0.08, 0.245, 0.9),
-        ("thin-1D-4K", loo.ONE_RUN, 0.11, 0.265, 0.9),
+        ("thin-2D-4K", loo.ONE_RUN, 0.08, 0.245, 0.9), ("thin-1D-4K", loo.ONE_RUN, 0.11, 0.265, 0.9),
         ("native-thin", loo.ONE_RUN, 0.064, 0.12, 0.9),
         ("native-thin", loo.ONE_RUN + loo.WARNED, 0.07, 0.22, 0.9),
         ("thin-2D-4K", loo.ONE_RUN + loo.WARNED, 0.405, 0.87, 0.9),
-        ("thin-2D-4K", loo.TWO_RUNS, 0.013, 0.051, 0.9),
-        ("thin-1D-4K", loo.TWO_RUNS, 0.01, 0.02, 0.9),
+        ("thin-2D-4K", loo.TWO_RUNS, 0.013, 0.051, 0.9), ("thin-1D-4K", loo.TWO_RUNS, 0.01, 0.02, 0.9),
         ("native-thin", loo.TWO_RUNS, 0.035, 0.1, 0.9),
         ("native-thin", loo.TWO_RUNS + loo.ODD, 0.095, 0.145, 0.9),
-        ("thin-2D-4K", loo.TIMES, 0.024, 0.08, 0.9),
-        ("native-thin", loo.TIMES, 0.045, 0.1, 0.9),
+        ("thin-2D-4K", loo.TIMES, 0.024, 0.08, 0.9), ("native-thin", loo.TIMES, 0.045, 0.1, 0.9),
         ("thin-2D-4K", loo.ONE_RUN + loo.MENDED, 0.01, 0.02, 0.9),
         ("native-thin", loo.ONE_RUN + loo.MENDED, 0.011, 0.02, 0.9),
-        ("ports-xeon", loo.LINUX, 0.01, 0.015, 0.9),
-        ("ports-xeon", loo.POLICIES, 0.01, 0.02, 0.9),
+        ("ports-xeon", loo.LINUX, 0.01, 0.015, 0.9), ("ports-xeon", loo.POLICIES, 0.01, 0.02, 0.9),
         ("ports-xeon, first touch", loo.LINUX, 0.04, 0.055, 0.9),
         ("ports-xeon, first touch", loo.POLICIES, 0.01, 0.01, 0.9),
-        ("wide-NV-4K", loo.REPLICAS, 0.08, 0.15, 0.9),
-        ("native-wide", loo.REPLICAS, 0.06, 0.15, 0.9),
-        ("native-thin", loo.DATA, 0.16, 0.9, 0.9),
-        ("thin-2D-4K", loo.WALKED, 0.038, 0.085, 0.9),
-        ("thin-1D-4K", loo.WALKED, 0.083, 0.17, 0.9),
-        ("native-thin", loo.WALKED, 0.053, 0.31, 0.8),
+        ("wide-NV-4K", loo.REPLICAS, 0.08, 0.15, 0.9), ("native-wide", loo.REPLICAS, 0.06, 0.15, 0.9),
+        ("native-thin", loo.DATA, 0.16, 0.9, 0.9), ("thin-2D-4K", loo.WALKED, 0.038, 0.085, 0.9),
+        ("thin-1D-4K", loo.WALKED, 0.083, 0.17, 0.9), ("native-thin", loo.WALKED, 0.053, 0.31, 0.8),
         ("thin-2D-4K", loo.WALKED_TWICE, 0.0043, 0.013, 0.9),
         ("thin-1D-4K", loo.WALKED_TWICE, 0.024, 0.047, 0.8),
         ("native-thin", loo.WALKED_TWICE, 0.0106, 0.029, 0.8),
     ],
-)
+)  # fmt: skip
 def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family, method, mean, worst, inside):
     line = errors.loc[(family, method, "any")]
     assert line["mean"] <= mean and line["max"] <= worst and line["inside"] >= inside

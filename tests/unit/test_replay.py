@@ -159,8 +159,7 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
     every, seldom = process.stream, np.array([0, 1, 1, 1, 1, 2])
     process = process._replace(stream=replace(every, page=every.page[:2], offset=seldom))
     again = replace(every, page=every.page[begin:], offset=np.maximum(every.offset - begin, 0))
-    scenario = scenario_of(process).keeping(steady_stream=again, steady_from=begin)
-    steps = scenario.steady_state().history.steps
+    steps = scenario_of(process).keeping(steady_stream=again, steady_from=begin).steady_state().history.steps
     assert steps.at[steps.kind == CLEAR].tolist() == at
 
 
@@ -177,8 +176,7 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
     kept = np.isin(drawn.trace.events["kind"], CALLS_OF_ALL)
     unmaps, breaks = (np.flatnonzero(calls["kind"] == kind) for kind in (Event.MUNMAP, Event.BRK))
     shrinks = breaks[1:][np.diff(calls["result"][breaks]) < 0]
-    huge = (drawn.space.regions.level > 1).any()
-    kept[np.union1d(unmaps, shrinks)[not huge :]] = False
+    kept[np.union1d(unmaps, shrinks)[not (drawn.space.regions.level > 1).any() :]] = False
     for gone in unmaps[kept[unmaps]]:
         start, end = int(calls["a"][gone]), int(calls["a"][gone]) + int(calls["b"][gone])
         mapped = calls[(calls["kind"] == Event.MMAP) & (untouched | untouched[gone])]
@@ -216,8 +214,7 @@ def test_without_calls_a_further_run_makes_and_copies_nothing(name, data):
 
 def real_scenario(trace, snapshot, nodes=2, machine=None):
     """A Scenario whose TLBs are the machine's."""
-    placement = place(trace, nodes, nodes)
-    return Scenario(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
+    return Scenario(snapshot, trace, machine or small_machine(nodes), place(trace, nodes, nodes), Effort(1))
 
 
 FAR = 1 << 40  # pages, in sets of the same number

@@ -69,8 +69,7 @@ def asked(draw):
     if guest != "native":
         chosen["host_placement"] = draw(policy)
         chosen["host_thp"] = draw(SHARES)
-    plain = chosen["thp"] == 0
-    chosen["munmap_every"] = draw(st.none() | st.integers(20, 100)) if plain else None
+    chosen["munmap_every"] = draw(st.none() | st.integers(20, 100)) if (chosen["thp"] == 0) else None
     chosen["mprotect_every"] = draw(st.none() | st.integers(20, 100))
     if nodes > 1 and threads > 1 and draw(st.booleans()):
         chosen["move"] = f"{draw(st.sampled_from([0, 0.25, 1]))}:1:0"
@@ -342,8 +341,7 @@ def test_targets_of_a_kronecker_graph_are_skewed_as_r_mat_is_and_its_hot_vertice
     counts = np.sort(np.bincount(seen, minlength=graph.vertices))[::-1] / len(seen)
     assert counts[0] == pytest.approx(0.76**14, rel=0.15)
     assert counts[1:15].sum() == pytest.approx(14 * 0.24 * 0.76**13, rel=0.1)
-    hot = np.argsort(np.bincount(seen, minlength=graph.vertices))[-8:]
-    assert np.diff(np.sort(hot)).min() > 8
+    assert np.diff(np.sort(np.argsort(np.bincount(seen, minlength=graph.vertices))[-8:])).min() > 8
 
 
 def test_a_graph_of_2_to_30_vertices_takes_as_much_room_as_its_arrays():
@@ -453,8 +451,7 @@ def test_the_popularity_of_pages_falls_as_a_power_of_their_rank(exponent):
 @pytest.mark.parametrize("sets", [512, 8192])
 def test_entries_of_popular_pages_share_out_the_sets_of_a_cache_as_chance_has_it(exponent, sets):
     """However tables are numbered: by address, or with the table above 512 of them in between."""
-    pages = source(pattern=f"zipf:{exponent}", size=16384 * MIB)(200_000)
-    lines = np.unique(pages >> 3)
+    lines = np.unique(source(pattern=f"zipf:{exponent}", size=16384 * MIB)(200_000) >> 3)
     for number in (lines, lines + (lines >> 15 << 6)):
         each = np.bincount(number % sets, minlength=sets)
         assert each.var() / each.mean() == pytest.approx(1 - len(lines) / (1 << 19), abs=0.2)
@@ -589,8 +586,7 @@ def test_two_interleaved_dimensions_are_both_local_once_in_n_squared(guest, tmp_
         options["placement"] = "interleave"
     plan, capture = made(tmp_path, guest=guest, **options)
     assert np.allclose(expected_shares(plan)[:, 0], 1 / NODES**2)
-    tables = plan.regions
-    spread = np.sqrt(1 / NODES**2 * (1 - 1 / NODES**2) / tables)
+    spread = np.sqrt(1 / NODES**2 * (1 - 1 / NODES**2) / plan.regions)
     assert np.abs(shares(capture)[:, 0] - 1 / NODES**2).max() < 5 * spread
     assert np.abs(shares(capture)[:, 0].mean() - 1 / NODES**2) < 5 * spread / 2
 
@@ -635,8 +631,7 @@ def test_the_table_count_of_the_paper_s_largest_workload(levels):
 
 
 def test_only_a_remainder_has_small_pages_when_all_regions_are_huge(tmp_path):
-    size = 16 * MIB + 5 * 4096
-    _, capture = made(tmp_path, guest="native", size=size, thp=1.0, threads=1)
+    _, capture = made(tmp_path, guest="native", size=16 * MIB + 5 * 4096, thp=1.0, threads=1)
     guest = capture.snapshot.guest
     assert np.count_nonzero(guest.level == 1) == 1
     assert np.count_nonzero(guest.entries[guest.level == 1]) == 5
@@ -645,8 +640,7 @@ def test_only_a_remainder_has_small_pages_when_all_regions_are_huge(tmp_path):
 def test_a_machine_that_is_full_spills_to_the_next_node(tmp_path):
     nodes = {"nodes": 2, "placement": "bind:0", "node_memory": whole_pages("16M")}
     _, capture = made(tmp_path, guest="native", size=24 * MIB, **nodes)
-    node = capture.snapshot.guest.node
-    assert set(node.tolist()) == {0}
+    assert set(capture.snapshot.guest.node.tolist()) == {0}
     leaves = capture.snapshot.guest.entries[capture.snapshot.guest.level == 1]
     frames = (leaves >> np.uint64(12) & np.uint64((1 << 40) - 1)).astype(np.int64)
     assert set(np.unique(capture.snapshot.topology.node_of_frame(frames)).tolist()) == {0, 1}

@@ -221,8 +221,7 @@ def test_folded_memory_takes_its_share_of_a_smaller_tlb_and_each_page_walks_when
 
 def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
     own = [GIB + KIB4 * page for page in range(16)]
-    unmapped = [(1, 0, Event.MUNMAP, (own[8], KIB4), 0)]
-    trace = build_trace([(0, own), (0, own[:1])], unmapped)
+    trace = build_trace([(0, own), (0, own[:1])], [(1, 0, Event.MUNMAP, (own[8], KIB4), 0)])
     where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
     small = small_tlb((1, 1), (16, 16))
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
@@ -232,8 +231,7 @@ def test_a_shootdown_of_a_folded_page_drops_what_stands_for_it():
 
 def test_a_further_run_that_finds_a_folded_page_unmapped_walks_once_more_for_it_and_what_stands_for_it():
     own = [GIB + KIB4 * page for page in range(16)]
-    mapped = [(0, 0, Event.MMAP, (0, KIB4, 3, 0x22), own[8])]
-    trace = build_trace([(0, own)], mapped)
+    trace = build_trace([(0, own)], [(0, 0, Event.MMAP, (0, KIB4, 3, 0x22), own[8])])
     where = trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
     small = small_tlb((1, 1), (16, 16))
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 16]], np.uint64)
@@ -275,8 +273,7 @@ def test_what_a_further_run_finds_unmapped_is_as_if_shot_down(joins, at_once, pa
 
 def test_caches_see_folded_lines_and_walks_keep_their_tables():
     """Pages of two leaf tables that are folded onto the first line: its table alone is read from DRAM."""
-    own = [GIB, GIB + 512 * KIB4, GIB + 8 * KIB4]
-    trace = build_trace([(0, own)])
+    trace = build_trace([(0, [GIB, GIB + 512 * KIB4, GIB + 8 * KIB4])])
     space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 1, 1)
     stream = TlbFilter(trace, space, placement, small_tlb((1, 1), (1, 1))).first()
     fixed = np.array([[GIB // KIB4, GIB // KIB4 + 1024]], np.uint64)

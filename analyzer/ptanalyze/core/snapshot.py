@@ -309,8 +309,7 @@ def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bo
 
 def inaccessible(entries: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
     """bool: mapped by an x86 kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
-    hints = PROTNONE | HUGE if level > 1 else PROTNONE
-    return (entries & PRESENT == NONE) & (entries & hints != NONE)
+    return (entries & PRESENT == NONE) & (entries & (PROTNONE | HUGE if level > 1 else PROTNONE) != NONE)
 
 
 def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:

@@ -172,11 +172,10 @@ def footprint(
     last = np.flatnonzero(number >= 0)[place[number >= 0] == size - 1]
     cpus, steady = cpu_rate(windows[:, -1], cpu[:, -1], of[rows[:, 0]], said[last])
     every = used[(at == size - 1)]
-    tables = records["base"][ends[last - 1]] / np.maximum(said[last - 1, TABLES], 1)
     known = Rounds(
         rounds,
         np.unique(said[:, ASKED]) / 1e9,
-        tables,
+        records["base"][ends[last - 1]] / np.maximum(said[last - 1, TABLES], 1),
         cpus,
         steady,
         float(np.median(records["cpu"][ends])) / 1e9,

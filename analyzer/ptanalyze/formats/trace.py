@@ -281,8 +281,7 @@ class TraceDecoder:
     def check(self, first: int, last: int) -> None:
         """CaptureError unless the CRC-32 of these chunks' frames holds; each is compared once."""
         for chunk in (first + np.flatnonzero(~self.checked[first:last])).tolist():
-            at = int(self.payload[chunk]) - FRAME_BYTES
-            if not holds(self.data.data, at, int(self.length[chunk])):
+            if not holds(self.data.data, int(self.payload[chunk]) - FRAME_BYTES, int(self.length[chunk])):
                 raise self.damaged(chunk, "its CRC-32 is another")
         self.checked[first:last] = True
 
@@ -362,8 +361,7 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 def trace_of(path: str | PathLike[str], index: Index, *, checked: bool = False) -> Trace:
     """Trace of a trace.ptt whose Index is known. Unless `checked`, the first pass compares every CRC-32."""
     path = Path(path)
-    base_page = int(index.facts["guest_base"]) >> 12
-    where = index.chunks, index.payload, index.length, base_page
+    where = index.chunks, index.payload, index.length, int(index.facts["guest_base"]) >> 12
     decoder = TraceDecoder(path, map_file(path), *where, checked=checked)
     decoder.know(index.regions)
     return Trace(index.chunks, index.events, index.threads, index.regions, decoder.batches, index.facts)
@@ -408,8 +406,7 @@ def read_events(
     raw = payload.view(np.uint8).reshape(len(at), PAYLOAD_DTYPE.itemsize)
     for i, start in enumerate(offset[at].tolist()):
         raw[i] = data[start + FRAME_BYTES :][: raw.shape[1]]
-    known = {event.value for event in Event}
-    if strange := set(payload["kind"].tolist()) - known:
+    if strange := set(payload["kind"].tolist()) - {event.value for event in Event}:
         raise CaptureError(path, "event kind", strange.pop(), "no such event")
     events = np.zeros(len(at), EVENT_DTYPE)
     events["chunk"] = np.cumsum(chunk)[at]

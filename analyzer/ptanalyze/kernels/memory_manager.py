@@ -260,8 +260,7 @@ def add(w, kind, row, lo, hi, was, number, to, extra):
 @either
 def flush(w, start, end, unmaps):
     """A shootdown of bytes start..end, if the step before changed entries."""
-    kind = w.now[LAST_KIND]
-    changed = kind in (CLEAR, UPDATE, MOVE, RANGE, FREE)
+    changed = w.now[LAST_KIND] in (CLEAR, UPDATE, MOVE, RANGE, FREE)
     call = w.calls[w.now[CALL]]
     if not changed or w.now[LAST_AT] != call[AT]:
         return
@@ -697,8 +696,7 @@ def move_region(w, region, lo, hi, shift, owner):
         if w.regions[target, SLOT] < 0:
             offset = ((w.regions[target, VA] << REGION) - shift - base) >> PAGE
             add(w, CLEAR, row, at, offset + to, owner, 0, 0, 0)
-            there = w.regions[target, ROW]
-            add(w, MOVE, row, offset + to, offset + to_end, owner, there, to, 0)
+            add(w, MOVE, row, offset + to, offset + to_end, owner, w.regions[target, ROW], to, 0)
             exist(w.tables, w.regions[target, LEAF])
             at = offset + to_end
     add(w, CLEAR, row, at, hi, owner, 0, 0, 0)

@@ -208,8 +208,7 @@ def carry_out(step, steps, row_base, guest):
         target, first, _ = move_target(steps, step)
         to = row_base[target] + first - lo
     for slot in range(lo, hi):
-        frame = guest.frame[base + slot]
-        if frame in (FREE, KEPT):
+        if guest.frame[base + slot] in (FREE, KEPT):
             continue
         if kind == CLEAR:
             clear(base + slot, guest)

@@ -140,8 +140,7 @@ class Policy(NamedTuple):
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
         for key in settings:
             if key not in self.params.__struct_fields__:
-                has = ", ".join(self.params.__struct_fields__) or "none"
-                why = f"no such parameter; it has: {has}"
+                why = f"no such parameter; it has: {', '.join(self.params.__struct_fields__) or 'none'}"
                 raise UsageError(f"policy {self.name}: {key} = {settings[key]}: {why}")
         try:
             return msgspec.convert(settings, self.params, strict=False)

@@ -162,8 +162,7 @@ def too_much(bloat: int, tree: Tree, own: np.ndarray, whose: str, topology: Topo
         return
     pages = leaf_entries(tree) * PAGES ** (tree.level.astype(np.int64) - 1)
     has = int(pages[own].sum()) * PAGE_BYTES
-    sizes = (int(np.diff(node.frames, axis=1).sum()) for node in topology.nodes)
-    node = max(sizes, default=0) * PAGE_BYTES
+    node = max((int(np.diff(node.frames, axis=1).sum()) for node in topology.nodes), default=0) * PAGE_BYTES
     if bloat > has:
         yield THP(
             "bloat",
