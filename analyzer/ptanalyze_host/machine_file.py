@@ -479,7 +479,7 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
         raise pt.UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
     known, walks, pairs, start = None, {}, np.empty((0, 2)), by_others()
     if measure:
-        pt.options.echo("ptanalyze: measuring this host, about half a minute on one node", err=True)
+        pt.options.echo("ptanalyze: measuring, half a minute for one node; it slows other programs", err=True)
         with pt.terminal.progress_bar() as progress:
             known = measure_nodes(progress=progress)
             walks = measure_walks(progress=progress)

@@ -85,7 +85,7 @@ def command(
     if prometheus is not None and Path(prometheus).exists() and not Path(prometheus).is_file():
         raise pt.UsageError(f"--prometheus {prometheus}: a pipe or device; name a file, it is replaced whole")
     cron = not sys.stderr.isatty() and (prometheus or output.table_file) is not None  # mails what is said
-    found = survey.survey(quiet=cron)
+    found = survey.survey(quiet=cron or bool(whom))
     if whom:
         pids = {word: [int(word)] if word.isdecimal() else pt.live.named(word) for word in whom}
         of = {word: [one for one in found if one.pid in pids[word] or one.name == word] for word in pids}

@@ -275,8 +275,7 @@ def _replicated(
         pt.law.counted(before.cycles, "run: cycles"),
         pt.law.counted(before.walk, "run: walk cycles"),
     )
-    outside = pt.law.outside_cycles(cycles, walk, shared)
-    waited = waited_cycles(cycles / ratio(after, before), outside, shared)
+    waited = waited_cycles(cycles / ratio(after, before), pt.law.outside_cycles(cycles, walk, shared), shared)
     share = max(walk / waited - 1, 0.0) / QUARTERS / (STRETCH[family] - 1)
     return Observed(family, workload, True, walk / cycles, share, 1.0, 0.0)
 
@@ -427,8 +426,7 @@ def _of_data(growths: list[float]) -> pt.Interval:
 def _many(family: str, left: str) -> pt.Interval:
     """f with many threads: the mean of programs, each over all of its runs; from 0 to 1."""
     by_program: dict[str, list[float]] = {}
-    thin = [o for name in FAMILIES for o in observations(name) if o.many]
-    for o in _kept([*thin, *observed_wide()], left):
+    for o in _kept([*(o for name in FAMILIES for o in observations(name) if o.many), *observed_wide()], left):
         by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
     return pt.Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
 

@@ -104,6 +104,7 @@ class Blocks:
 
     areas    of the process; address: int64[B] of the blocks; holes: int64[B], pages that a collapse adds
     was_huge bool[B], as found; filled: uint8[B, 64], bits of the pages that no collapse adds
+    in_row   bool[B]: those whose small pages lay in contiguous frames then
     left     {why: blocks} that are left alone; refused: {errno or why: blocks, of all turns}
     longest  seconds of the longest call, for up to STEP blocks
     frames   {address: frame of a block that was made huge, or refused}
@@ -155,6 +156,7 @@ class Blocks:
 
     def find(self, least: float) -> None:
         address, filled = [np.zeros(0, np.int64)], [np.zeros((0, SLOTS // 8), np.uint8)]
+        rows = [np.zeros(0, bool)]
         told = self.huge_ranges() is not None
         for area in self.areas:
             start, end = -(-area.start // HUGE) * HUGE, area.end // HUGE * HUGE
@@ -164,7 +166,8 @@ class Blocks:
                 continue
             for at in range(start, end, READ):
                 blocks = np.arange(at, min(at + READ, end), HUGE)
-                own, missing, doubt = doubts(self.words(at, len(blocks)), self.zero)
+                words = self.words(at, len(blocks))
+                own, missing, doubt = doubts(words, self.zero)
                 few = (own.sum(1) < least * SLOTS) & ~doubt.any(1) & (missing < SLOTS)
                 self.left[f"filled to less than {100 * least:.0f} %"] += int(few.sum())
                 for name, doubtful in zip(DOUBTS, doubt.T, strict=True):
@@ -172,10 +175,12 @@ class Blocks:
                 kept = ~few & (missing < SLOTS) & (~doubt.any(1) | (not least))
                 address.append(blocks[kept])
                 filled.append(np.packbits(own[kept], axis=1))
+                rows.append((np.diff(words[kept] & FRAME, axis=1) == 1).all(axis=1))
         self.left = +self.left
         self.address, self.filled = np.concatenate(address), np.concatenate(filled)
         self.holes = SLOTS - np.unpackbits(self.filled, axis=1).sum(1, dtype=np.int64)
         self.was_huge = self.huge()
+        self.in_row = np.concatenate(rows) & ~self.was_huge
 
     def frame(self, address: int) -> int:
         """Frame of the first page of a block, 0 for none."""

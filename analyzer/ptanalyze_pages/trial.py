@@ -195,7 +195,8 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
     with ExitStack() as stack:
         blocks = how.blocks(stack, pid)
         every = pt.errors.plural(len(blocks.address), "block")
-        how.say(f"PID {pid}: {every} of 2 MiB, {blocks.was_huge.sum():,} of them huge")
+        already = f"{blocks.was_huge.sum():,} of them huge, {blocks.in_row.sum():,} in contiguous frames"
+        how.say(f"PID {pid}: {every} of 2 MiB, {already}")
         if record_of(blocks):
             raise pt.UsageError(f"PID {pid}: its pages were changed before; undo that first: {to_undo(pid)}")
         must_work(pid, min(how.seconds or 1.0, 5.0))

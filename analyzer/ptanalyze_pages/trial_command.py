@@ -238,7 +238,9 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     rates, blocks, share = done.rates, done.blocks, done.share.get("found", 0.0)
     count, least = {state: len(each) for state, each in rates.items()}, pt.law.PageTrial.LEAST_PAIRS
     partly = f"its pages as found ({100 * share:.0f} % of its memory huge)"
-    found = partly if share > pt.law.PageTrial.PARTLY else "small pages as found"
+    in_row = blocks and not done.runs and 2 * blocks.in_row.sum() > len(blocks.address)
+    found = f"small pages as found{', in contiguous frames already' * bool(in_row)}"
+    found = partly if share > pt.law.PageTrial.PARTLY else found
     whole = paired(done.whole[::2], done.whole[1::2]) if done.whole else None
     late = f"{found}, CPU time, that of making pages huge included"
     found += f", {done.figure}" * bool(whole)
@@ -256,7 +258,9 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
         (again, "check at the end, as found again (1 expected)", split, later),
     )
     gain, first = done.answer, sorted(ratios, key=lambda one: one[0] != done.answer)
-    lines = [written(ratio, *of, few=few) for ratio, *of in first if ratio] or ["huge pages: not measured"]
+    sure = count["huge"] >= LEAST_PAIRS and gain == done.huge_over_split  # few windows of the rest or not
+    lines = [written(ratio, *of, few=few and not (sure and ratio == gain)) for ratio, *of in first if ratio]
+    lines = lines or ["huge pages: not measured"]
     if done.fixed_time:
         lines = [f"huge pages: {done.fixed_time}", f"if its work is fixed: {lines[0]}"]
     lines.append(f"figure         {done.figure}; {done.ended}")
@@ -286,7 +290,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
     if pid is not None and share >= pt.law.PageTrial.MOSTLY_HUGE:
         sizes = {"huge": share * done.resident, "memory": done.resident}
         lines.append(f"no proposal    {pt.columns.message('trial', 'already', **sizes)}")
-    elif gain and few and not done.fixed_time:
+    elif gain and few and not (sure or done.fixed_time):
         lines.append(f"no proposal    measured too few times{longer}")
     elif gain and gain[0] > 1 and pid is not None and not done.fixed_time:
         lines.append("lasts          until pages are copied after a fork, as by each save of a redis")

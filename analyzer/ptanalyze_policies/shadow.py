@@ -287,8 +287,7 @@ def with_small_leaves(tree: bits.Tree, tables: np.ndarray, slots: np.ndarray) ->
 
 def _smaller(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
     """uint64[k, 512]: the leaves of level - 1 that together map what each leaf of `level` does."""
-    first = bits.frame(raw, level, encoding)
-    frames = first[:, None] + (np.arange(512) << 9 * (level - 2))
+    frames = bits.frame(raw, level, encoding)[:, None] + (np.arange(512) << 9 * (level - 2))
     if encoding == "x86":
         raw = np.where(raw & bits.PRESENT == bits.NONE, raw | bits.PROTNONE, raw)
     if level == 2:

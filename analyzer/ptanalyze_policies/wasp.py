@@ -107,8 +107,7 @@ def switches(above: np.ndarray, limits: Thresholds) -> list[int]:
     for sample, now in enumerate(above.tolist(), 1):
         if now is not before:
             since, before = sample, now
-        on = len(found) % 2 == 1
-        if now is not on and (sample - since) * limits.interval >= limits.hysteresis:
+        if now is not (len(found) % 2 == 1) and (sample - since) * limits.interval >= limits.hysteresis:
             found.append(sample)
     return found
 

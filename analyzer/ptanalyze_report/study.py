@@ -67,8 +67,9 @@ class Study:
 
     @property
     def first(self) -> list[str]:
-        """Lines of the first screen: the verdict, and what to type."""
-        return [line for line in self.lines if line in (self.lines[0], *self.today)]
+        """Lines of the first screen: the verdict, what limits the run, and what to type."""
+        limit = self.advised.verdict.limits[:1]
+        return [line for line in self.lines if line in (self.lines[0], *limit, *self.today)]
 
     @property
     def baseline(self) -> str:

@@ -58,13 +58,9 @@ class Once:
 def hashed(places: np.ndarray, span: int, key: int) -> np.ndarray:
     """int64[n]: the images of places (int64[n], below `span`) under a permutation of 0..span-1."""
     out = np.empty_like(places)
-    permute(places, span, half_bits(span), key, out)
+    bits = max(((span - 1).bit_length() + 1) // 2, 1)  # the least with 4 ** bits >= span
+    permute(places, span, bits, key, out)
     return out
-
-
-def half_bits(span: int) -> int:
-    """The least number of bits b with 4 ** b >= span."""
-    return max(((span - 1).bit_length() + 1) // 2, 1)
 
 
 class Random:

@@ -323,7 +323,7 @@ def test_command_undoes_at_its_end_or_later(program, capsys):
             pages.split(pages.all())
         assert run(["hugepages", pid]) == 0 and f"hugepages {pid} --undo" in capsys.readouterr().out
         with pages_of(one.pid) as pages:
-            assert blocks.record_of(pages) and not any(blocks.undo(pages).values())
+            assert pages.in_row.all() and blocks.record_of(pages) and not any(blocks.undo(pages).values())
             assert not blocks.record_of(pages) and not huge_areas(one.pid)
         one.added()
 
@@ -826,6 +826,8 @@ def test_what_to_do_is_said_in_every_case(ratio, why):
     done.rates["found"] = done.rates["contiguous"] = done.rates["split"] = [1.0] * 6
     done.rates["huge"] = [ratio] * 6
     assert why in lines_of(done, 7)[-1]
+    short = lines_of(replace(done, rates=done.rates | {"found": [0.9]}), 7)
+    assert why in short[-1] and ["too few" in line for line in short[:3]] == [False, True, True]
     done.rates["huge"], done.rates["split"] = [ratio] * 2, [1.0] * 2
     asked, done.load = ["--pages", "-p", "7", "--figure-of", "cat a"], 1e6
     assert not re.search(r"x \(", shown := "\n".join(lines_of(done, 7, asked))) and shown.count("--time") == 1

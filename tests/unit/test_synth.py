@@ -27,7 +27,7 @@ from ptanalyze_synth import kernels as kernels
 from ptanalyze_synth.capture import synthesize
 from ptanalyze_synth.kernels import FIRST_TOUCH, INTERLEAVE
 from ptanalyze_synth.parameters import Parameters, whole_pages
-from ptanalyze_synth.patterns import half_bits, page_source
+from ptanalyze_synth.patterns import hashed, page_source
 from ptanalyze_synth.plan import lay_out, left_to_chance
 from ptanalyze_synth.plan import plan as plan_of
 from ptanalyze_synth.process import ALL, START, frames_of, new_group
@@ -408,9 +408,7 @@ def test_drawn_numbers_are_even_over_nodes_and_unlike_those_of_the_next_key():
 
 @given(st.integers(1, 3000), WORD)
 def test_a_permutation_reaches_every_number_once(n, key):
-    out = np.empty(n, np.int64)
-    kernels.permute(np.arange(n), n, half_bits(n), key, out)
-    assert sorted(out.tolist()) == list(range(n))
+    assert sorted(hashed(np.arange(n), n, key).tolist()) == list(range(n))
 
 
 @pytest.mark.parametrize("sharing", ["shared", "private"])

@@ -275,7 +275,10 @@ class Law:
         (least, most), e = machine.walk_spread, costs.exposed
         least *= 1 - (base.adjacent[0] if least < most else 0.0)
         e = Interval(e.low * least, e.middle, e.high * most)
-        unknown = (e, costs.cycles_per_instruction, costs.data_exposed)
+        data = costs.data_exposed
+        if least < most:  # timed beside data: what overlaps the one overlaps the other (ADR 42)
+            data = Interval(data.low, max(data.middle, e.middle), data.high)
+        unknown = (e, costs.cycles_per_instruction, data)
         if calibration is not None:
             exposed = counted(calibration.exposed, "calibration: exposed")
             unknown = (exposed, calibration.shared, Interval.exactly(0))
