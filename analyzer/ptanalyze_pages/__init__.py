@@ -2,7 +2,13 @@
 
 COMMANDS = {
     "Change a process": {
-        "trial": ("ptanalyze_pages.trial_command", "Measure what huge pages give a process."),
-        "hugepages": ("ptanalyze_pages.hugepages_command", "Make pages of a process huge, the best first."),
+        "trial": (
+            "ptanalyze_pages.trial_command",
+            "Measure what page size or far tables cost.",
+        ),
+        "hugepages": (
+            "ptanalyze_pages.hugepages_command",
+            "Rank or make a process's huge pages.",
+        ),
     },
 }

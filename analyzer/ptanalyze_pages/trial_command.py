@@ -70,7 +70,7 @@ def block_options(command: Callable[..., None]) -> Callable[..., None]:
     "figure",
     metavar="CMD",
     help="Shell command that prints the work done so far, a growing total; its increase per second is "
-    "measured. Default: none, with --pages COMMAND is run to its end each time.",
+    "measured, with --pages per CPU second. Default: none; with --pages COMMAND is run to its end each time.",
 )
 @click.option("--near", type=click.IntRange(0, 63), default=0, show_default=True, help="Node of the threads.")
 @click.option("--far", type=click.IntRange(0, 63), default=1, show_default=True, help="Node of far tables.")
@@ -142,9 +142,9 @@ def command(
     Its data stay where they are; a dump verifies the nodes of tables and data for each measurement. Cycles of
     page walks are counted, too, where the CPU counts them. Needs root and two nodes.
 
-    --pages needs root, Linux 6.1, one node. Filled blocks of 2 MiB become huge and small in turns while the
-    program runs on, and are left as found. The figure is --figure-of, else system calls per CPU second, else
-    instructions per cycle; COMMAND without --figure-of is run to its end, and its CPU time measured.
+    --pages needs root and Linux 6.1; one node is enough. Filled blocks of 2 MiB become huge and small in
+    turns while the program runs on, and are left as found. The figure is --figure-of, else system calls per
+    CPU second, else instructions per cycle; COMMAND without --figure-of is run to its end, and its CPU time measured.
 
     \b
     Examples:

@@ -97,7 +97,7 @@ class SizeCurve:
             return None
         gains = [
             message("size", "gain", gain=gain, size=round(times * self.bytes))
-            for times, gain in sizes[-1 if turn is None else turn :]
+            for times, gain in sizes[-1 if turn is None else max(turn, 1) :]  # the captured one is answered
         ]
         of_several = "never" if turn is None else "turns" if turn else "gains"
         code = "long" if len(sizes) == 1 else of_several
