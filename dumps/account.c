@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 void account_open(struct account *account, int file)
 {
 	struct stat status;
+	cpu_set_t mine;
 	void *memory;
 
 	if (fstat(file, &status))
@@ -20,7 +22,7 @@ void account_open(struct account *account, int file)
 	if (memory == MAP_FAILED)
 		fail(EXIT_WRONG_USE, "--account %d: %s", file, strerror(errno));
 	account->paid_until = memory;
-	account->cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	account->cpus = sched_getaffinity(0, sizeof(mine), &mine) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&mine);
 }
 
 double account_pause(struct account *account, double took, double cpu)

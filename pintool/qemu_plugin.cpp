@@ -163,7 +163,7 @@ static uint64_t find_function(const char *name) {
         tracer_exit();
         _exit(126);
     }
-    return address + (loaded - lowest_page);
+    return address + (loaded - lowest_page) - ptt_session->guest_base;
 }
 
 /* ---- what the program was given before its first instruction ---- */
@@ -174,7 +174,8 @@ static void map_event(struct ptt_thread *thread, const char *line) {
     if (sscanf(line, "%lx-%lx %7s", &start, &end, prot) != 3) return;
     if (start >= own_lowest) return;
     uint64_t bits = (prot[0] == 'r' ? PROT_READ : 0) | (prot[1] == 'w' ? PROT_WRITE : 0) | (prot[2] == 'x' ? PROT_EXEC : 0);
-    ptt_record_event(thread, PTT_MMAP, start, end - start, bits, MAP_PRIVATE | MAP_FIXED, (int64_t)start);
+    uint64_t base = ptt_session->guest_base;
+    ptt_record_event(thread, PTT_MMAP, start - base, end - start, bits, MAP_PRIVATE | MAP_FIXED, (int64_t)(start - base));
 }
 
 static void record_first_maps(struct ptt_thread *thread) {

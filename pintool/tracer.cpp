@@ -256,4 +256,7 @@ void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
     thread->pending = -1;
     ptt_flush(thread, CHUNK_AGE);
     if (ptt_session->recording && ptt_time_is_over()) time_is_over(thread);
+    bool full = ptt_session->ended == PTT_SIZE_LIMIT || ptt_session->ended == PTT_DISK_FULL;
+    const struct tracer_options *o = &tracer_options;
+    if (full && (o->writer.for_ns || o->accesses || o->end_symbol[0] || o->marker)) hand_over("roi_end"); /* no more comes */
 }

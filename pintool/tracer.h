@@ -10,7 +10,7 @@
 
 struct tracer_options {
     struct ptt_options writer;
-    char start_symbol[256], end_symbol[256]; /* functions whose entry starts, ends the region of interest */
+    char start_symbol[4096], end_symbol[4096]; /* functions whose entry starts, ends the region of interest */
     uint64_t start_access, accesses;         /* 0: no such bound */
     int marker;                              /* 1: PTT_ROI_BEGIN and PTT_ROI_END of roi.h bound it */
     int follow_fork;

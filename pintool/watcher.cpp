@@ -38,7 +38,7 @@ int watcher_start(int fd, void (*after)()) {
     char name[16];
     kernel_call(__NR_prctl, PR_GET_NAME, name);
     kernel_call(__NR_prctl, PR_SET_NAME, "pt-watcher");
-    long child = kernel_call(__NR_fork);
+    long child = kernel_call(__NR_clone, 0); /* a fork whose end is no SIGCHLD to the program */
     if (child != 0) kernel_call(__NR_prctl, PR_SET_NAME, name);
     if (child == 0) {
         if (kernel_call(__NR_fork) == 0) watch((int)process, fd, after);
@@ -46,7 +46,7 @@ int watcher_start(int fd, void (*after)()) {
     }
     kernel_call(__NR_close, process);
     if (child < 0) return (int)child;
-    auto ended = [child] { return kernel_call(__NR_wait4, child, 0, 1 /* WNOHANG */, 0) != 0; };
+    auto ended = [child] { return kernel_call(__NR_wait4, child, 0, 0x40000001 /* WNOHANG | __WALL */, 0) != 0; };
     if (wait_until(CHILD_SECONDS, ended)) return 0;
     kernel_call(__NR_kill, child, 9 /* stopped, or frozen */);
     wait_until(CHILD_SECONDS, ended);

@@ -257,11 +257,15 @@ static void child_path(char *path, size_t room, uint32_t pid) {
 }
 
 int ptt_forked(int follow) {
+    static char first[sizeof ptt_session->options.path]; /* of who was traced first: a grandchild's is no longer */
     if (!ptt_session) return 0;
     struct ptt_options options = ptt_session->options;
+    if (!first[0]) copy_text(first, options.path, sizeof first);
+    copy_text(options.path, first, sizeof options.path);
     options.recording = ptt_session->recording;
     int waiting = ptt_session->waiting;
     uint64_t guest_base = ptt_session->guest_base;
+    int64_t credit = ptt_session->roi_credit;
     if (file_is_ours()) kernel_call(__NR_close, ptt_session->fd);
     kernel_call(__NR_munmap, ptt_session, sizeof *ptt_session);
     ptt_session = NULL;
@@ -270,6 +274,7 @@ int ptt_forked(int follow) {
     int failed = ptt_open(&options);
     if (ptt_session) {
         ptt_session->guest_base = guest_base;
+        ptt_session->roi_credit = credit;
         ptt_session->waiting &= waiting;
     }
     return failed;

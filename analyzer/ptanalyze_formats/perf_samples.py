@@ -286,7 +286,7 @@ def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> S
         return import_samples(text, out)
 
 
-def print_samples(source: str | PathLike[str], text: IO[bytes]) -> None:
+def print_samples(source: str | PathLike[str], text: IO[bytes], pid: int | None = None) -> None:
     """Let perf print the samples of a perf.data file into an empty file, which is at its start then.
 
     UsageError where perf is not installed; CaptureError for what perf cannot read in full, and for samples
@@ -304,6 +304,7 @@ def print_samples(source: str | PathLike[str], text: IO[bytes]) -> None:
     fields = fields_of(perf, path)
     with tempfile.TemporaryFile() as said:
         command = [perf, "--no-pager", "script", "-i", str(path), "-F", fields]
+        command += [] if pid is None else ["--pid", str(pid)]  # not of what it forks meanwhile
         code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=text, stderr=said).returncode
         said.seek(0)
         complaint = next((line for line in said.read().splitlines() if LOST.search(line)), b"")

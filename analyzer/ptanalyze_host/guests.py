@@ -129,8 +129,7 @@ class Reader:
 
     def visit_children(self, me: int, raw: np.ndarray, level: int, base: int) -> None:
         slots = np.flatnonzero(pt.snapshot.table(raw, level))
-        frames = pt.snapshot.frame(raw[slots], level, leaves=False)
-        gone = []
+        frames, gone = pt.snapshot.frame(raw[slots], level, leaves=False), []
         for slot, frame in zip(slots.tolist(), frames.tolist(), strict=True):
             if self.left <= 0:
                 rest = slots[slots >= slot].tolist()

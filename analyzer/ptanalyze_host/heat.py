@@ -21,7 +21,7 @@ from .dump import alive, descendants, dump_process, seal_dump
 
 # ms, about the time that fills caches
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 17, 25, 36, 50, 72, 100, 145, 210, 300)
-DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
+DAMON, MODULES = Path("/sys/kernel/mm/damon/admin/kdamonds"), Path("/sys/module")
 SECONDS_TO_END = 60
 REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
 NONE_YET = NO_SAMPLE, -signal.SIGTERM  # the latter before it could take that
@@ -44,7 +44,8 @@ def dump_after(process: pt.live.Process, directory: Path, before: list[str]) -> 
         except (pt.errors.PartialDataError, pt.UsageError):
             with suppress(pt.UsageError):
                 pt.live.check_process(process.proc, process.pid)
-                raise  # it is still there: something else is wrong
+                if alive(process.pid):  # and no zombie: something else is wrong
+                    raise
             return [f"PID {process.pid} has ended: the page tables are those before the samples"]
         if image(process) != before:
             shutil.rmtree(place)
@@ -75,6 +76,7 @@ def sample_each(
     is refused a process that is there.
     """
     began, early, names = time.monotonic(), 0.0, {pid: pt.live.called(pid) for pid in files}
+    huge = {pid: never_aged(pid) for pid in files}  # it may end
     with ExitStack() as stack:
         account = os.memfd_create("ptanalyze")
         stack.callback(os.close, account)
@@ -103,7 +105,7 @@ def sample_each(
                 reason(messages[pid])
             )
         else:
-            outcomes[pid] = [*sampled(pid, names[pid], out, lasted), *cut_short(early, seconds)]
+            outcomes[pid] = [*sampled(pid, names[pid], out, lasted, huge[pid]), *cut_short(early, seconds)]
     return outcomes
 
 
@@ -157,9 +159,9 @@ def started(
         yield ran
 
 
-def sampled(pid: int, whose: str, out: Path, elapsed: float) -> list[str]:
+def sampled(pid: int, whose: str, out: Path, elapsed: float, areas: list[tuple[int, int]]) -> list[str]:
     """Lines on a file of samples, without the pages whose bits the kernel does not clear."""
-    uses, cost = leave_out(out, never_aged(pid)), pt.formats.heat.costs(out)
+    uses, cost = leave_out(out, [*areas, *never_aged(pid)]), pt.formats.heat.costs(out)
     lines = [
         f"{pt.errors.plural(int(cost['samples']), 'sample')} of {whose} in {elapsed:.3g} s, "
         f"{cost['seconds']:.3g} s long together: each clears the accessed bits of {cost['tables']:.0f} "
@@ -218,9 +220,10 @@ def damon() -> dict[str, str]:
     """Provenance of samples taken while DAMON runs, which clears accessed bits too; {} where it does not."""
     states = []
     with suppress(OSError):  # no DAMON, or not ours to read
-        states = [path.read_text().strip() for path in DAMON.glob("[0-9]*/state")]
+        files = [*DAMON.glob("[0-9]*/state"), *MODULES.glob("damon_*/parameters/enabled")]
+        states = [path.read_text().strip() for path in files]
     said = "DAMON is running: it clears accessed bits too, so uses are missed and rates may be too low"
-    return {"also clears accessed bits": said} if "on" in states else {}
+    return {"also clears accessed bits": said} if {"on", "Y"} & {*states} else {}
 
 
 def heat_tree(
@@ -320,7 +323,8 @@ def record_running(
         if not events:
             lines = heat_tree(pid, inside, seconds, children=children, keep=keep)
             return ["accessed bits of page tables: used", *lines]
-        lines = sample_misses(pid, inside, seconds, events, keep)
+        with pt.live.open_process(pid) as process:
+            lines = sample_misses(process, inside, seconds, events, keep)
         seal_dump(inside)
     return [f"precise samples of TLB misses: used ({', '.join(events)})", *lines]
 
@@ -336,12 +340,14 @@ def opens(events: Sequence[str]) -> bool:
 
 
 def sample_misses(
-    pid: int, inside: Path, seconds: int, events: Sequence[str], keep: Callable[[], None]
+    process: pt.live.Process, inside: Path, seconds: int, events: Sequence[str], keep: Callable[[], None]
 ) -> list[str]:
     """Write trace and page tables of a process; lines for people. Signals and `keep` as in sample_each.
 
     UsageError with perf's last line.
     """
+    pid, before = process.pid, image(process)
+    dump_process(pid, inside, bpf=True)
     began, early = time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
         data, whose = Path(place) / "perf.data", pt.live.called(pid)
@@ -362,7 +368,7 @@ def sample_misses(
             raise pt.UsageError(f"perf record: {last[-1]}")
         with tempfile.TemporaryFile() as text:
             try:
-                print_samples(data, text)
+                print_samples(data, text, pid)
             except (pt.errors.CaptureError, OSError):
                 if early:  # before perf had begun
                     raise KeyboardInterrupt from None
@@ -374,7 +380,5 @@ def sample_misses(
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
             count = import_samples(text, inside / pt.formats.TRACE).accesses
-    with dumped(inside) as tables:
-        lines = dump_process(pid, tables, bpf=True)
-    lasted = f"{early or seconds:.3g} s"
+    lines, lasted = dump_after(process, inside, before), f"{early or seconds:.3g} s"
     return [f"{pt.errors.plural(count, 'sample')} of {whose} in {lasted}", *cut_short(early, seconds), *lines]

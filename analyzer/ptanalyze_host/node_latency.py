@@ -115,8 +115,7 @@ def measure_walks(
     Tables go by set_mempolicy, data by mbind. UsageError as `measure_nodes`.
     """
     places = usable_nodes()
-    asked = [(a, a, True, f"walk:{b}") for a in places for b in places]
-    found = {}
+    asked, found = [(a, a, True, f"walk:{b}") for a in places for b in places], {}
     size = mebibytes or min(default_mebibytes(), MOST_TABLES)
     for done, ((node, _, _, tables), (_, ns)) in enumerate(_answers(asked, places, size, bursts), 1):
         found[node, int(tables.removeprefix("walk:"))] = float(ns.min())

@@ -180,7 +180,8 @@ def view(
     elif worst := next((one for one in found if one.remote_bytes), None):
         share = f"{100 * (worst.remote_share or 0.0):.0f} %"
         said = f"Most remote: {called(worst)}, {share} of its walks read a remote leaf table."
-        steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else measured(worst)
+        steps = measured(worst) if worst.cpus >= BUSY else tried(found, nodes)
+        steps = {"its page tables": dump_of(worst)} if worst.kind == "vm" else steps
     elif found:
         one_node = "One node: nothing can be remote; page size is the only question."
         said = "No leaf table is expected to be remote: all are on the nodes where their threads run."

@@ -208,8 +208,7 @@ def misplaced(
 
 
 def _seen(family: str, workload: str, configs: Mapping[str, pt.law.MeasuredRun]) -> Observed:
-    local = configs[LOCAL_RUN[family]]
-    many = many_threads(family, workload)
+    local, many = configs[LOCAL_RUN[family]], many_threads(family, workload)
     walkers, shared = law_of(family, many)
     walk, cycles = pt.law.counted(local.walk, "run: walk cycles"), pt.law.counted(local.cycles, "run: cycles")
     exposed = min(max(_exposed(configs, local), 1 / walkers), 1.0) if walkers > 1 else 1.0
@@ -287,8 +286,7 @@ def observed_data(family: str) -> tuple[Observed, ...]:
     for workload, configs in runs(family, ("fit", "data")).items():
         if not {LOCAL_RUN[family], "LP-RD", "LP-RDI"} <= configs.keys():
             continue
-        local = configs[LOCAL_RUN[family]]
-        many = many_threads(family, workload)
+        local, many = configs[LOCAL_RUN[family]], many_threads(family, workload)
         outside = [
             pt.law.outside_cycles(
                 pt.law.counted(run.cycles, "run: cycles"),

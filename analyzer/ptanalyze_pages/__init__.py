@@ -2,13 +2,7 @@
 
 COMMANDS = {
     "Change a process": {
-        "trial": (
-            "ptanalyze_pages.trial_command",
-            "Measure what page size or far tables cost.",
-        ),
-        "hugepages": (
-            "ptanalyze_pages.hugepages_command",
-            "Rank or make a process's huge pages.",
-        ),
+        "trial": ("ptanalyze_pages.trial_command", "Measure what page size or far tables cost."),
+        "hugepages": ("ptanalyze_pages.hugepages_command", "Rank or make a process's huge pages."),
     },
 }

@@ -125,9 +125,12 @@ def accessed(pid: int, address: np.ndarray, seconds: int) -> np.ndarray:
     `record -p`.
     """
     with pt.safe_files.temporary_directory() as place:
-        outcome = sample_each({pid: place / "bits"}, seconds, SHORT)[pid]
+        whole: list[bool] = []
+        outcome = sample_each({pid: place / "bits"}, seconds, SHORT, lambda: whole.append(True))[pid]
         if isinstance(outcome, Exception):
             raise outcome
+        if not whole:  # a signal that ends sampling ends what it is for
+            raise KeyboardInterrupt
         records = pt.formats.heat.read_records(place / "bits")
     return rates(records, address)
 

@@ -142,9 +142,9 @@ def command(
     Its data stay where they are; a dump verifies the nodes of tables and data for each measurement. Cycles of
     page walks are counted, too, where the CPU counts them. Needs root and two nodes.
 
-    --pages needs root and Linux 6.1; one node is enough. Filled blocks of 2 MiB become huge and small in
-    turns while the program runs on, and are left as found. The figure is --figure-of, else system calls per
-    CPU second, else instructions per cycle; COMMAND without --figure-of is run to its end, and its CPU time measured.
+    --pages needs root and Linux 6.1, no second node. Filled blocks of 2 MiB become huge and small in turns
+    while the program runs on, and are left as found. The figure is --figure-of, else system calls per CPU
+    second, else instructions per cycle; COMMAND without it is run to its end, and its CPU time measured.
 
     \b
     Examples:

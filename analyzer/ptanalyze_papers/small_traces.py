@@ -73,8 +73,7 @@ class Replayed(NamedTuple):
 @cache
 def replayed() -> tuple[Replayed, ...]:
     """All rows."""
-    whole = {"scale", "threads", "walks", "one_node"}
-    found = []
+    whole, found = {"scale", "threads", "walks", "one_node"}, []
     with (pt.errors.bundled("models") / "reference" / FILE).open(newline="") as file:
         for text in csv.DictReader(file):
             known: dict[str, Any] = dict(text)

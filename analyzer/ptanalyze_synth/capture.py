@@ -111,8 +111,7 @@ def finish(plan: Plan, state: State, directory: Path) -> pt.Snapshot:
 def topology_of(plan: Plan, frames: int, nodes: int) -> pt.snapshot.Topology:
     """`nodes` nodes of `frames` frames each, with the CPUs that threads may run on; an oblivious guest's one
     node has all."""
-    cpus = plan.threads.cpu_node
-    made = []
+    cpus, made = plan.threads.cpu_node, []
     for n in range(nodes):
         mine = np.flatnonzero(cpus == n) if nodes == plan.asked.nodes else np.arange(len(cpus))
         distance = tuple(LOCAL if other == n else REMOTE for other in range(nodes))

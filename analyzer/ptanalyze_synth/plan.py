@@ -90,8 +90,7 @@ def threads_of(asked: Parameters, count: int, pages: int, move: tuple[int, int, 
 
     UsageError for unknown nodes, and for more threads than there are 2 MiB regions.
     """
-    node = spread(asked.threads_to_nodes, count, asked.nodes)
-    regions = pages >> 9
+    node, regions = spread(asked.threads_to_nodes, count, asked.nodes), pages >> 9
     if count > regions:
         raise refused("threads", count, f"at most {regions}, one per 2 MiB region of the dataset")
     part = (np.arange(count + 1) * regions // count) << 9

@@ -75,8 +75,7 @@ def given_back(plan: Plan) -> int:
 
 def needed(plan: Plan, again: int) -> np.ndarray:
     """int64[nodes]: frames that each node of the process's machine may have to give, rounded up."""
-    asked = plan.asked
-    pages = pages_on(plan) + again
+    asked, pages = plan.asked, pages_on(plan) + again
     if plan.data is not None:
         pages += plan.pages
     tables = plan.regions + (plan.regions >> 9) + 64

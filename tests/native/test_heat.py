@@ -184,17 +184,21 @@ def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(lo
     assert run(["record", "-p", str(pid), "--", "true"]) == 2 == run(["record"])
 
 
+FORKS = """import mmap, os
+while True:
+    with mmap.mmap(-1, 1 << 16) as memory:
+        memory.write(bytes(1 << 16))
+    os.fork() and os.wait() or os._exit(0)"""
+
+
 def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
-    """By page faults, which perf samples everywhere."""
-    busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; sleep 0.05; done"])
-    try:
+    """By page faults, which perf samples everywhere; those of forked children are not the program's."""
+    with subprocess.Popen([sys.executable, "-c", FORKS], process_group=0) as busy:
         lines = record_running(busy.pid, tmp_path / "app", 1, misses=[["page-faults"]])
-    finally:
-        busy.kill()
-        busy.wait()
+        os.killpg(busy.pid, signal.SIGKILL)
     capture = open_capture(tmp_path / "app")
-    assert capture.has_trace and capture.has_snapshot and not capture.has_heat
-    assert f"{capture.trace.accesses} samples of PID {busy.pid} (sh)" in lines[1] and "faults" in lines[0]
+    assert capture.has_snapshot and not capture.has_heat and capture.trace.threads["tid"] == [busy.pid]
+    assert f"{capture.trace.accesses:,} samples of PID {busy.pid} (" in lines[1] and "faults" in lines[0]
 
 
 @pytest.mark.full

@@ -337,14 +337,17 @@ def test_a_trial_of_a_program_that_ends_has_its_pairs(program):
     assert tool.returncode == 0 and re.search(r"it ended after \d pairs", said) and "hugepages" not in said
 
 
-def test_hugepages_ends_as_its_signal_says_and_nothing_is_left(program):
+@pytest.mark.parametrize("more", ["--pause 9000", "--for 60s"])
+def test_hugepages_ends_as_its_signal_says_and_nothing_is_left(program, more):
     with running(program, 1) as one:
-        words = ["hugepages", str(one.pid), "--yes", "--pause", "9000"]
+        words = ["hugepages", str(one.pid), "--yes", *more.split()]
         tool = subprocess.Popen([sys.executable, "-m", "ptanalyze", *words], **PIPES)
-        assert wait_for(lambda: huge_areas(one.pid), 3600)
+        assert time.sleep(2) or "--for" in more or wait_for(lambda: huge_areas(one.pid), 3600)
         tool.send_signal(signal.SIGHUP)
         said, _ = tool.communicate()
-        assert tool.returncode == 129 and "--undo" in said and not huge_areas(one.pid)
+        assert (
+            tool.returncode == 129 and not huge_areas(one.pid) and ("--undo" in said) == ("--pause" in more)
+        )
         assert not list(pt.live.RECORDS.glob(f"{one.pid}[-.]*"))
 
 

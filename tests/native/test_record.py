@@ -180,15 +180,15 @@ def whatif_results(capture):
 def test_followed_children_are_captures_in_the_capture(known, tmp_path):
     record([known, "fork"], tmp_path / "c", options=Options(follow_fork=True))
     capture = open_capture(tmp_path / "c")
-    (child,) = capture.processes.values()
-    assert child.manifest.kind == capture.manifest.kind == "process"
-    for one in (capture, child):
+    child, grandchild = capture.processes.values()
+    for one in (capture, child, grandchild):
+        assert one.manifest.kind == "process"
         assert len(touched_pages(one.trace) - mapped_pages(one.snapshot)) < 20
         assert one.trace.facts["ended"] == "exit" and one.snapshot.facts["pid"] == one.trace.facts["pid"]
         assert list(damaged_files(one.directory, one.manifest)) == []
-    assert [*capture.members] == [capture.trace.facts["pid"], child.trace.facts["pid"]]
+    assert [*capture.members] == [one.trace.facts["pid"] for one in (capture, child, grandchild)]
     shares = {title: rows for title, rows in describe(capture).items() if title.startswith("process ")}
-    assert {rows["name"] for rows in shares.values()} == {"known"} and len(shares) == 2
+    assert {rows["name"] for rows in shares.values()} == {"known"} and len(shares) == 3
 
 
 def test_under_sudo_the_capture_belongs_to_the_user_who_typed_it(known, tmp_path, monkeypatch):
@@ -280,6 +280,17 @@ def test_a_program_is_ended_after_its_region_if_asked(tmp_path, capsys):
     assert run(["check", str(tmp_path / "c")]) == 0, "it is what was asked for"
     assert run(["record", "-o", str(tmp_path / "d"), "--then", "end", "--", phases, "1", "1"]) == 2
     assert "--then end: the region lasts until the program ends" in capsys.readouterr().err
+
+
+ENDLESS = "a, k = bytearray(1 << 26), 0\nwhile True:\n a[k % len(a)] = 1\n k += 999983\n open('/dev/null')"
+
+
+def test_a_region_ends_with_a_trace_that_is_at_its_limit(tmp_path, capsys):
+    tracing.build_plugin()
+    words = ["--for", "9m", "--then", "end", "--max-bytes", "256K", "-o", str(tmp_path / "c")]
+    assert run(["record", *words, "--", os.path.realpath(sys.executable), "-c", ENDLESS]) == 3
+    assert "size limit" in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "c/gpt.tables").exists()
 
 
 @pytest.mark.parametrize("status", [1, 3, 200])

@@ -151,7 +151,7 @@ def test_a_forked_child_leaves_the_parent_s_trace_alone_and_has_its_own_when_fol
     trace, (base,), status = run(known, "fork", out=out, follow_fork=follow)
     assert status == 0 and counts(trace, base) == touched_once()
     others = [path for path in out.parent.glob("*.ptt") if path != out]
-    assert len(others) == (follow == "on")
+    assert len(others) == 2 * (follow == "on"), "of a child and of its own"
     for path in others:
         wait_written(path)
         child = read_trace(path)

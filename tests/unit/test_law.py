@@ -340,29 +340,11 @@ def test_an_interval_of_corners_holds_all_that_lies_between(e, f, k, a, b, c):
 
 STATES = {"L": LOCAL, "R": REMOTE, "C": CONTENDED, "-": None}
 NAMED = {  # gPT and ePT
-    "LL": "LL",
-    "LR": "LR",
-    "RL": "RL",
-    "RLI": "CL",
-    "RRI": "CC",
-    "RRIE": "CL",
-    "RRI+G": "LC",
-    "RRIM": "LL",
-    "RRE": "RL",
-    "LP": "L-",
-    "RP-LD": "R-",
-    "RPI-LD": "C-",
-    "RPI-LD+M": "L-",
-    "RIM": "L-",
-    "R": "R-",
-    "LP-RD": "L-",
-    "RPI-RDI": "C-",
-    "RRI-RD": "CC",
-    "RR:1": "RR",
-    "LL:0.1,LR:0.2,RL:0.3,RR:0.4": "RR",
-    "LL:50%, LRI:50%": "LC",
-    "L:0.25,R:0.75,D:0.75": "R-",
-}
+    "LL": "LL", "LR": "LR", "RL": "RL", "RLI": "CL", "RRI": "CC", "RRIE": "CL", "RRI+G": "LC", "RRIM": "LL",
+    "RRE": "RL", "LP": "L-", "RP-LD": "R-", "RPI-LD": "C-", "RPI-LD+M": "L-", "RIM": "L-", "R": "R-",
+    "LP-RD": "L-", "RPI-RDI": "C-", "RRI-RD": "CC", "RR:1": "RR", "LL:0.1,LR:0.2,RL:0.3,RR:0.4": "RR",
+    "LL:50%, LRI:50%": "LC", "L:0.25,R:0.75,D:0.75": "R-",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMED)

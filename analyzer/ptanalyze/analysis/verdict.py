@@ -52,6 +52,7 @@ from ..world.scaling import mapped_bytes
 from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
 from ..world.trees import one_anonymous_vma
+from .footprint import LEAST_CPU
 from .ranking import NOT_ASKED, Gained, best_first, effect, label_of, reshapes, standing, walk_percent
 from .setup import RESHAPED
 
@@ -213,7 +214,7 @@ def threads_of(scenario: Scenario) -> int:
     """Number of threads; without a trace, of busy CPUs."""
     heat = scenario.snapshot.heat
     if not scenario.traced and heat is not None and heat.footprint is not None:
-        return int(np.ceil(heat.footprint.cpus))
+        return max(int(np.ceil(heat.footprint.cpus - LEAST_CPU)), 1)
     return len(np.unique(scenario.trace.chunks["thread"]))
 
 
@@ -627,7 +628,7 @@ def _action(base: Result, parts: Sequence[Part], within: Sequence[Result], about
     noticed = [part for part in parts if part.noticed]
     placed = max((part.gain.middle for part in noticed if part.kind != PAGES), default=0.0)
     huge = max((part.gain.middle for part in noticed if _huge(part, about)), default=1.0)
-    alone = about.threads > 1 and about.thin is None and about.may_fit_one_node
+    alone = about.threads > 1 and about.thin is None and about.may_fit_one_node and about.started
     if (about.fits or alone) and placed >= huge:
         nodes = [*map(str, about.on_host(about.node))]
         named = {"nodes": ",".join(nodes), "node": nodes[0], "threads": about.threads}

@@ -1,5 +1,6 @@
 /* A program whose accesses are known exactly: "known MODE [NUMBER]". Prints the addresses the test needs. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -70,15 +71,30 @@ static void threads(int n) {
     for (int i = 0; i < n; i++) pthread_join(id[i], NULL);
 }
 
+static volatile int ended;
+
+static void child_ended(int number) { ended += number == SIGCHLD; }
+
+/* A child that forks, too; none of them hears of a child that it did not start. */
 static void forks(void) {
     char *base = map(PAGES);
     printf("%p\n", (void *)base);
     fflush(stdout);
+    signal(SIGCHLD, child_ended);
     if (fork() == 0) {
+        usleep(10000);
+        if (ended) printf("a SIGCHLD too many\n"), fflush(stdout);
+        if (fork() == 0) {
+            touch(base);
+            _exit(0);
+        }
+        while (wait(NULL) == -1 && errno == EINTR) {
+        }
         touch(base);
         _exit(0);
     }
-    wait(NULL);
+    while (wait(NULL) == -1 && errno == EINTR) {
+    }
     touch(base);
     if (wait(NULL) != -1) printf("a child too many\n");
 }

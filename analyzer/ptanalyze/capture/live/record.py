@@ -180,10 +180,8 @@ def record(
                 os.lseek(0, 0, os.SEEK_SET)
         trace = supervise.room(directory, runs_as) / TRACE
         with supervise.listening(runs_as) as listener:
-            place: list[tuple[str, object]] = [
-                ("out", trace.resolve()),
-                ("command", shlex.join(map(supervise.readable, words))[:NOTED]),
-            ]
+            command = shlex.join(map(supervise.readable, words)).encode()[:NOTED].decode(errors="ignore")
+            place: list[tuple[str, object]] = [("out", trace.resolve()), ("command", command)]
             if dump or end_after:
                 place += [("control", listener.getsockname()), ("control_timeout", PATIENCE)]
             started = time.time()

@@ -401,10 +401,11 @@ def start(argv: list[str], user: pwd.struct_passwd | None = None) -> Process:
     def prepare() -> None:
         die()
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ours to send, though our shell had it ignored
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-            score.write(FIRST_TO_GO)
 
-    return subprocess.Popen(argv, stdin=stdin, process_group=0, preexec_fn=prepare, **as_user(user))
+    ran = subprocess.Popen(argv, stdin=stdin, process_group=0, preexec_fn=prepare, **as_user(user))
+    with suppress(OSError), open(f"/proc/{ran.pid}/oom_score_adj", "w") as score:
+        score.write(FIRST_TO_GO)  # from here: as another user it may not
+    return ran
 
 
 def native_time(seconds: float, trace: Trace) -> dict[str, Any]:
