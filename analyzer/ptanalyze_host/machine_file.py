@@ -239,6 +239,7 @@ def nearest(cpu: Mapping[str, str]) -> str:
         return "granite-rapids"
     others = "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
     core = next((name for name, models in CORES.items() if model in models), others)
+    # a hypervisor may show an older model
     return AMX[0] if (core not in AMX and "amx_tile" in cpu.get("flags", "").split()) else core
 
 
@@ -416,8 +417,8 @@ def with_walks(
 def by_others() -> tuple[float, float]:
     """(CPU seconds since the boot of all but this process and its ended children, other guests' too; now)."""
     user, nice, system, _, _, *more = map(int, sysfs.text_of(STAT).split()[1:9])
-    ticks = user + nice + system + sum(more)
-    return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4]), time.monotonic()
+    busy = (user + nice + system + sum(more)) / os.sysconf("SC_CLK_TCK")
+    return busy - sum(os.times()[:4]), time.monotonic()
 
 
 def loaded_since(before: float, began: float) -> str:

@@ -497,8 +497,7 @@ def dependencies(graph, first, last, done, pages, wrote):
 def number_below(n, key, i):
     """The i-th number of a sequence of numbers in 0..n-1; n may exceed 32 bits."""
     i = i << 1
-    high = draw(draw(key, i >> 32), i & MASK)
-    return (high << 30 | draw(draw(key, i >> 32), (i & MASK) | 1) >> 2) % n
+    return (draw(draw(key, i >> 32), i & MASK) << 30 | draw(draw(key, i >> 32), (i & MASK) | 1) >> 2) % n
 
 
 @pt.jit.kernel

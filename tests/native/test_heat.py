@@ -16,10 +16,12 @@ from native.dumping import make, running, state, wait_for
 from native.killing import children
 from needs import needs_root
 from ptanalyze import classify
+from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.check.tables import FAILED, PARTIAL
 from ptanalyze.capture.live.process import comm, open_process
 from ptanalyze.cli import record, run
+from ptanalyze.core.columns import NO_RATE
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.heat import AT, HEADER_DTYPE, read_heat, read_records
@@ -184,11 +186,8 @@ def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(lo
     assert run(["record", "-p", str(pid), "--", "true"]) == 2 == run(["record"])
 
 
-FORKS = """import mmap, os
-while True:
-    with mmap.mmap(-1, 1 << 16) as memory:
-        memory.write(bytes(1 << 16))
-    os.fork() and os.wait() or os._exit(0)"""
+FORKS = "import mmap, os\nwhile True:\n mmap.mmap(-1, 1 << 16).write(bytes(1 << 16))"
+FORKS += "\n os.fork() and os.wait() or os._exit(0)"
 
 
 def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
@@ -275,6 +274,8 @@ def test_each_process_has_its_own_samples_and_the_busy_one_has_the_weight(family
     by = by[by.socket == by.socket.min()]
     walks = by.groupby(by["group"].str.split().str[0].astype(int))["count"].sum()
     assert walks[busy] > 10 * (walks.get(pid, 0) + walks.get(idle, 0))
+    base = replay(whole, ["mitosis"]).results[0]
+    assert base.walk_share or "windows" not in base.finding(NO_RATE).text, "those that sleep add nothing"
     wrong = {one.name: one.reason for one in check_capture(whole) if one.verdict in (PARTIAL, FAILED)}
     changing = "dump: quiet: the process changed its page tables while they were read"
     assert wrong in ({}, {f"process {busy}": changing})  # it does so all the time

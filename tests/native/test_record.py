@@ -289,8 +289,7 @@ def test_a_region_ends_with_a_trace_that_is_at_its_limit(tmp_path, capsys):
     tracing.build_plugin()
     words = ["--for", "9m", "--then", "end", "--max-bytes", "256K", "-o", str(tmp_path / "c")]
     assert run(["record", *words, "--", os.path.realpath(sys.executable), "-c", ENDLESS]) == 3
-    assert "size limit" in capsys.readouterr().err.splitlines()[-1]
-    assert (tmp_path / "c/gpt.tables").exists()
+    assert "size limit" in capsys.readouterr().err and (tmp_path / "c/gpt.tables").exists()
 
 
 @pytest.mark.parametrize("status", [1, 3, 200])

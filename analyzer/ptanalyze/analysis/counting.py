@@ -331,9 +331,8 @@ def _timed(scenario: Scenario) -> tuple[float, bool] | None:
     native, executed = snapshot.facts.get("native"), int(scenario.trace.chunks["instructions"].sum())
     if not native or not executed or scenario.growth.factor > 1 or snapshot.scale > 1:
         return None
-    return (native["user_seconds"] * native["ghz"] * 1e9) / native["instructions"], len(
-        snapshot.topology
-    ) == 1
+    cycles = native["user_seconds"] * native["ghz"] * 1e9
+    return cycles / native["instructions"], len(snapshot.topology) == 1
 
 
 # Without a trace the leaf entry of every mapped page is read once from every node.

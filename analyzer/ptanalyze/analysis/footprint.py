@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.columns import DATA_NODES, NO_RATE, Finding, Message, message
 from ..core.errors import about
-from ..core.footprint import Footprint, together
+from ..core.footprint import LEAST_CPU, Footprint, together
 from ..core.interval import Interval
 from ..core.machine import Machine
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT
@@ -28,7 +28,6 @@ from .setup import Setup
 
 MOST_TAKEN = 0.5  # of the time until the caches are full: where sampling takes more, the rest is not known
 PAGE = np.uint64(PAGE_SHIFT)
-LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
 
 
 class Use(NamedTuple):
@@ -48,12 +47,13 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     tells no reads, a Finding that says why there is a bound only, and the way out."""
     first = scenarios[0]
     heats = [scenario.snapshot.heat for scenario in scenarios]
-    each = [heat.footprint for heat in heats if heat is not None and heat.footprint is not None]
-    if heats[0] is None or heats[0].footprint is None:
+    every = [None if heat is None else heat.footprint for heat in heats]
+    each = [one for one in every if one is not None]  # those that use no CPU add no lines
+    if heats[0] is None or not each:
         return None
     if not first.space.native:
         return _unknown("guest")
-    use = together(each) if len(each) == len(scenarios) > 1 else each[0] if len(scenarios) == 1 else None
+    use = None if None in heats else together(each) if len(each) > 1 else each[0]
     if use is None:
         return _unknown("other-windows")
     if use.cpus < LEAST_CPU:
@@ -79,7 +79,7 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     else:
         notes.append(message("footprint", "uncounted"))
     elapsed = heats[0].over or heats[0].sampled_seconds
-    tables = of_tables(use, reached(use, lines), scenarios, [len(one.base) for one in each])
+    tables = of_tables(use, reached(use, lines), scenarios, every)
     law = Sampled(
         reads,
         leaves_by_node(tables, [captured_at(one) for one in scenarios], machine),
@@ -106,13 +106,13 @@ def reached(use: Footprint, lines: Interval) -> float:
 
 
 def of_tables(
-    use: Footprint, lines: float, scenarios: Sequence[Scenario], counts: Sequence[int]
+    use: Footprint, lines: float, scenarios: Sequence[Scenario], every: Sequence[Footprint | None]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Use.tables without tables that the captures do not map any more. counts: tables of each process."""
+    """Use.tables without tables that the captures do not map any more. every: that of each process."""
     share, first, of_each = use.shares(lines), 0, []
-    for scenario, count in zip(scenarios, counts, strict=True):
-        these = slice(first, first + count)
-        first += count
+    for scenario, one in zip(scenarios, every, strict=True):
+        these = slice(first, first + (len(one.base) if one else 0))
+        first = these.stop
         tree = scenario.snapshot.guest
         key = tree.base.astype(np.uint64) | tree.level.astype(np.uint64)  # bases end in 12 zero bits
         order = np.argsort(key)

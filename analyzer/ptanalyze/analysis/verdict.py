@@ -40,6 +40,7 @@ from ..core.columns import (
     message,
 )
 from ..core.errors import UNKNOWN_NODE, as_root, program_of
+from ..core.footprint import LEAST_CPU
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import Trace, chunk_runs, give_back, threads_placed
@@ -52,7 +53,6 @@ from ..world.scaling import mapped_bytes
 from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
 from ..world.trees import one_anonymous_vma
-from .footprint import LEAST_CPU
 from .ranking import NOT_ASKED, Gained, best_first, effect, label_of, reshapes, standing, walk_percent
 from .setup import RESHAPED
 
@@ -628,7 +628,7 @@ def _action(base: Result, parts: Sequence[Part], within: Sequence[Result], about
     noticed = [part for part in parts if part.noticed]
     placed = max((part.gain.middle for part in noticed if part.kind != PAGES), default=0.0)
     huge = max((part.gain.middle for part in noticed if _huge(part, about)), default=1.0)
-    alone = about.threads > 1 and about.thin is None and about.may_fit_one_node and about.started
+    alone = about.threads > 1 and about.thin is None and about.may_fit_one_node
     if (about.fits or alone) and placed >= huge:
         nodes = [*map(str, about.on_host(about.node))]
         named = {"nodes": ",".join(nodes), "node": nodes[0], "threads": about.threads}
