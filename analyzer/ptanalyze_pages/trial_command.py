@@ -276,7 +276,7 @@ def lines_of(done: Measured, pid: int | None = None, asked: Sequence[str] = ()) 
             f"{pt.errors.size_in_words(blocks.most_added)} added",
             *left_and_refused(blocks, ", summed over all turns"),
         ]
-    if pid is not None and done.contiguous and done.contiguous[0] > 1:
+    if pid is not None and not few and done.contiguous and done.contiguous[0] > 1:
         stays = pt.columns.message("trial", "kept", gain=pt.Interval(*done.contiguous))
         lines.append(f"kept           {stays}")
     if again and not again[0] <= 1 <= again[2]:
