@@ -118,7 +118,7 @@ def cut_short(early: float, seconds: int) -> list[str]:
 def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], seconds: int) -> None:
     """Wait for all samplers; TimeoutExpired SECONDS_TO_END after `seconds`. If one is refused, end all."""
     began = time.monotonic()
-    pt.options.echo("a busy program is slower meanwhile: an order book ran at half speed", err=True)
+    pt.options.echo("a busy program is slower meanwhile, in our tests down to half its speed", err=True)
     with pt.terminal.lines_of_progress() as progress:
         while running := [sampler for sampler in ran.values() if sampler.poll() is None]:
             if refused(ran):
