@@ -35,7 +35,7 @@
 #define POLL 50e-6         /* seconds between two looks at how far clearing is */
 #define LONG_POLL 1e-3     /* once all is cleared */
 #define TICK 12e-3         /* seconds in which the kernel brings CPU times up to date, or longer */
-#define TRIED 8192        /* pages, more than TLBs hold */
+#define TRIED 8192         /* pages, more than TLBs hold */
 #define LOOKED_AT 8        /* tables, each time */
 #define TELLING 4          /* accessed bits of a table that tells by them that it was cleared */
 

@@ -331,9 +331,11 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
         policy.by = 1
-        data.touch(page, int(reads.leaf[w]), now, node, reads.missed[w].tolist())
+        moved = data.touch(page, int(reads.leaf[w]), now, node, reads.missed[w].tolist())
         policy.by = 0
         w += 1
+        if moved and moved[1] - moved[0] > 4096:  # pmdp_invalidate, whatever TLBs may have
+            shoot(data, policy, trace, placement, chunk, case.machine.nodes, moved)
     return w
 
 

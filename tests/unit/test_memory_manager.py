@@ -81,16 +81,9 @@ def shot(event, tlbflush):
         ((Event.MADVISE, (HEAP, 2 * REGION, 4), 0), 1, 0),
         ((Event.MADVISE, (HEAP, 2 * REGION, 8), 0), 1, 1),
     ],
-    ids=[
-        "munmap two",
-        "munmap",
-        "mprotect",
-        "mprotect to the end",
-        "mprotect two",
-        "madvise two",
-        "free two",
-    ],
-)
+    ids=["munmap two", "munmap", "mprotect", "mprotect to the end",
+         "mprotect two", "madvise two", "free two"],
+)  # fmt: skip
 def test_the_evaluated_kernel_filters_munmap_and_what_ends_before_its_table(event, single, kernel):
     assert (shot(event, "single"), shot(event, "munmap-all")) == (single, kernel)
     assert (shot(event, "off"), shot(event, "all")) == (1, 0)

@@ -285,14 +285,14 @@ def may_move(now, pages, schedule, state):
 def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
     """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory), or
     restores the entry where it is (do_numa_page). Before Linux 5.13 a page that moves has a shootdown of its
-    own: it is present by then, and ptep_clear_flush unmaps it; later it stays marked, and so in no TLB."""
+    own, as it is present by then (ptep_clear_flush); later a huge one alone has (set_pmd_migration_entry)."""
     before = np.int64(state.guest[row, slot]) - MARKED
     state.guest[row, slot] = before
     state.clock[FAULTS] += 1
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
-        if schedule.shoots:
+        if schedule.shoots or where.pages[row] > 1:
             shoot_down(w + 1, row, slot, node, where, state, out)
     else:
         put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)

@@ -471,7 +471,7 @@ def _times(program: TracedProgram) -> np.ndarray:
     return np.append(time, time[-1:])
 
 
-MOVES_MARKED = 5, 13  # from then on what moves is in no TLB: commit b99a342d4f11, mm/memory.c
+MOVES_MARKED = 5, 13  # from then on a 4 KiB page that moves is in no TLB: commit b99a342d4f11, mm/memory.c
 
 
 def _schedule(program: TracedProgram) -> kernels.Schedule:
