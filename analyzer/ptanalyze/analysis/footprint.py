@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.columns import DATA_NODES, NO_RATE, Finding, Message, message
 from ..core.errors import about
-from ..core.footprint import LEAST_CPU, Footprint, together
+from ..core.footprint import Footprint, together
 from ..core.interval import Interval
 from ..core.machine import Machine
 from ..core.trace import PAGE_SHIFT, REGION_SHIFT
@@ -56,7 +56,7 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     use = None if None in heats else together(each) if len(each) > 1 else each[0]
     if use is None:
         return _unknown("other-windows")
-    if use.cpus < LEAST_CPU:
+    if not use.busy:
         return _unknown("idle", cpus=use.cpus)
     machine, llc = first.machine, first.machine.llc
     bounds = [float(llc.lines_at(share)) for share in llc.every_share]
@@ -66,8 +66,7 @@ def use_of(scenarios: Sequence[Scenario], setup: Setup) -> Use | Finding | None:
     rate = counted.walks / counted.cycles if counted and counted.walks and counted.cycles else None
     if rate is None and use.used > lines.low and use.taken(lines.middle) > MOST_TAKEN:
         return _unknown("taken", ns=1e9 * use.price, share=use.taken(lines.middle))
-    # nodes from which threads walk at a time: no more than CPUs were busy
-    nodes = int(np.clip(np.ceil(use.cpus - LEAST_CPU), 1, len(machine.cpu_nodes)))
+    nodes = min(use.busy, len(machine.cpu_nodes))  # from which threads walk at a time
     reads, notes = use.reads(lines, nodes), described(use, lines, nodes, machine)
     exposed, walks = setup.costs.exposed, None
     if calibration is not None and counted is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeAlias
 
-from ..core.columns import CACHED, MEASURED, Column, Message, message
+from ..core.columns import CACHED, Column, Message, message
 from ..core.errors import UsageError, parse_size, size_as_read
 from ..core.interval import as_read, differs
 from ..cost.result import Result
@@ -162,9 +162,7 @@ def fewer_faults(base: Result, result: Result) -> Message | None:
     """Message that much of what a policy saves is work of the kernel, page faults; None where it is not, and
     of a gain that was measured, after its memory was there."""
     share = by_the_kernel(base, result)
-    if share < MATTERS or result.count("faults") >= base.count("faults"):
-        return None
-    if (tried := result.finding(MEASURED)) and tried.numbers["gain"] == result.speedup:
+    if share < MATTERS or result.count("faults") >= base.count("faults") or result.tried:
         return None
     return message("why", "kernel", share=share, was=base.count("faults"), now=result.count("faults"))
 

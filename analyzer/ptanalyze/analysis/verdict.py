@@ -40,7 +40,6 @@ from ..core.columns import (
     message,
 )
 from ..core.errors import UNKNOWN_NODE, as_root, program_of
-from ..core.footprint import LEAST_CPU
 from ..core.interval import NOTICED, Interval, differs, faster, gains, interval, slower
 from ..core.snapshot import Snapshot, Tree, blocks, leaf
 from ..core.trace import Trace, chunk_runs, give_back, threads_placed
@@ -214,7 +213,7 @@ def threads_of(scenario: Scenario) -> int:
     """Number of threads; without a trace, of busy CPUs."""
     heat = scenario.snapshot.heat
     if not scenario.traced and heat is not None and heat.footprint is not None:
-        return max(int(np.ceil(heat.footprint.cpus - LEAST_CPU)), 1)
+        return max(heat.footprint.busy, 1)
     return len(np.unique(scenario.trace.chunks["thread"]))
 
 
@@ -492,8 +491,8 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
     kind = code = _kind(result, base)
     if kind == NONE:
         code = NONE if speedup and any(map(differs, speedup)) else "equal"
-    if kind == GAIN and (tried := result.finding(MEASURED)) and tried.numbers["gain"] == speedup:
-        code, numbers["figure"] = "measured", tried.numbers["figure"]
+    if kind == GAIN and result.tried:
+        code, numbers["figure"] = "measured", result.tried.numbers["figure"]
     return Answer(result, kind, message("asked", code, **numbers))
 
 

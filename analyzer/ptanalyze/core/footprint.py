@@ -21,7 +21,7 @@ from .interval import Interval, margins
 LINE_PAGES = 8  # entries of a 64-byte line of a page table
 ORDER = 0.05  # cyclic order, conflicts in sets, phases: a footprint says the reads from DRAM within this part
 GROUPS = 10  # of rounds, for the jackknife
-LEAST_CPU = 0.01  # CPUs: a process that uses less is idle
+LEAST_CPU = 0.01  # CPUs: a process that uses no more is idle
 BISECTIONS = 60
 MOST_TAKEN = 0.9  # of a window
 TICK = 0.004  # s of CPU time between two updates by the kernel of another process's
@@ -57,6 +57,11 @@ class Footprint:
     cpus: float
     used: int
     steady: bool = True
+
+    @property
+    def busy(self) -> int:
+        """CPUs that it kept busy, from as many of which it walks at a time at most; 0: idle."""
+        return max(int(np.ceil(self.cpus - LEAST_CPU)), 0)
 
     @cached_property
     def mean(self) -> np.ndarray:

@@ -13,7 +13,7 @@ of the parts of NW, the best guess first. A ratio is monotone in each, so its en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -230,9 +230,7 @@ def of_larger(
     for row, one in zip(rows, every, strict=True):
         place, local = most_by_place(every[0], one, machine, contended)
         kernel = rows[0].management_cycles / max(row.management_cycles, 1e-9)
-        grown = row.of_larger(times, asked, one.more_tables, (max(place, kernel), local), doubts)
-        exact = (tried := row.finding(MEASURED)) and tried.numbers["gain"] == row.speedup  # at that size
-        larger.append(replace(grown, speedup=row.speedup) if exact else grown)
+        larger.append(row.of_larger(times, asked, one.more_tables, (max(place, kernel), local), doubts))
     return larger
 
 

@@ -9,7 +9,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core.columns import ASSUMED, CAREFUL, OF_CAPTURE, SCALE, SEARCHES, Column, Finding, found, noted, plain
+from ..core.columns import (
+    ASSUMED,
+    CAREFUL,
+    MEASURED,
+    OF_CAPTURE,
+    SCALE,
+    SEARCHES,
+    Column,
+    Finding,
+    found,
+    noted,
+    plain,
+)
 from ..core.interval import NEVER, Interval, faster, less_sure, less_sure_share, slower
 from ..kernels import CALLS, EVENT_KINDS, IPI, IPI_SAVED, KINDS, LL, LR, OF_TABLES, RL, RR, Kind
 from .counts import DRAM, GUEST, GUEST_BITS, HOST, CallCost, Series
@@ -146,6 +158,12 @@ class Result:
         return found(self.findings, *codes)
 
     @property
+    def tried(self) -> Finding | None:
+        """The trial that measured its speed-up; None where that is estimated."""
+        trial = self.finding(MEASURED)
+        return trial if trial and trial.numbers["gain"] == self.speedup else None
+
+    @property
     def careful(self) -> list[Finding]:
         """What must stand beside a recommendation of its policy."""
         return [one for one in self.findings if one.weight == CAREFUL and one.code not in OF_CAPTURE]
@@ -192,6 +210,7 @@ class Result:
             if known := getattr(self, name):
                 wider = grown[name]
                 grown[name] = Interval(wider.low, wider.middle, min(wider.high, max(known.high, bound)))
+        grown["speedup"] = self.speedup if self.tried else grown["speedup"]  # at that size
         more = np.full((2, len(KINDS), 1, 1), times)
         more[:, OF_TABLES, 0, 0] = np.transpose([tables] * len(OF_TABLES))
         return replace(
