@@ -51,19 +51,15 @@ class Params(Strict):
 ONE = np.uint64(1)
 OFF, SINGLE, MUNMAP_ALL, ALL, ALL_OR_NONE = range(5)
 ROWS_AT_ONCE = 4096
-NOTHING, SEVERAL = -1, -2  # of State.flushed; SEVERAL of State.whole, too
+NOTHING, SEVERAL = -1, -2  # of State.flushed
 
 
 class State(NamedTuple):
     """
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
     sharers    uint64[L, nodes]     bit n of sharers[row, m]: copies on m and n are linked; 0: m has none
-    complete   uint64[L]            bit n: node n's copy of a row has all that its owner's has, so that a walk
-                                    reads no line of `entries`: half the time; 0 where several VMAs share it
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L, 512], owner int16[V]: VMA of each slot, and its owner node, as in History
-    whole      int32[L]             VMA of all slots of a row, SEVERAL where they may differ: a miss without a
-                                    line of `vma` takes half the time or less where tables are many
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[2]            nodes that share a leaf table changed, or had a table freed, since the
                                     last FLUSH, by system calls and by NUMA balancing
@@ -73,11 +69,9 @@ class State(NamedTuple):
 
     entries: np.ndarray
     sharers: np.ndarray
-    complete: np.ndarray
     tables: np.ndarray
     vma: np.ndarray
     owner: np.ndarray
-    whole: np.ndarray
     options: np.ndarray
     sharing: np.ndarray
     flushed: np.ndarray
@@ -91,8 +85,6 @@ def server_of(state, table, node):
 @hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     at, by, entry = np.uint64(row), np.uint64(node), np.uint64(slot)
-    if not fault and (state.complete[at] >> by) & ONE:
-        return node
     if (state.entries[at, by, entry >> np.uint64(6)] >> (entry & np.uint64(63))) & ONE:
         return node
     return miss(state, tables, leaf, row, slot, node, fault, counters)
@@ -117,26 +109,13 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         first = need_table(state, tables, leaf, row, node, node, counters)
         counters.events[PTE_COPY, node, owner] += copy(state, row, slot, node, owner, first)
         link(state, row, node, owner)
-        compare(state, row, node, owner)
         return replay.COPIED + owner
     return np.int64(owner)
 
 
 @hook
-def compare(state, row, node, owner):
-    """Note whether the copy has all entries: what is written to the owner's later reaches linked copies."""
-    if state.whole[row] != SEVERAL:
-        lacks = np.uint64(0)
-        for word in range(8):
-            lacks |= state.entries[row, owner, word] & ~state.entries[row, node, word]
-        if lacks == 0:
-            state.complete[row] |= ONE << np.uint64(node)
-
-
-@hook
 def owner_of(state, row, slot):
-    vma = state.whole[row]
-    return state.owner[state.vma[row, slot] if vma == SEVERAL else vma]
+    return state.owner[state.vma[row, slot]]
 
 
 @hook
@@ -163,8 +142,7 @@ def copy(state, row, slot, node, owner, first):
         degree = 0
     lo = slot >> degree << degree
     hi = lo + (1 << degree)
-    if state.whole[row] == SEVERAL:
-        lo, hi = same_vma(state.vma[row], slot, lo, hi)
+    lo, hi = same_vma(state.vma[row], slot, lo, hi)
     copied = 0
     for word in range(lo >> 6, (hi + 63) >> 6):
         new = (
@@ -233,8 +211,6 @@ def belong(state, steps, step):
     """Slots now belong to another VMA."""
     row, lo, hi = replay.slot_range(steps, step)
     state.vma[row, lo:hi] = steps.number[step]
-    state.whole[row] = steps.number[step] if hi - lo == 512 else SEVERAL
-    state.complete[row] = 0
 
 
 @hook
@@ -298,7 +274,6 @@ def free(state, row, table, by, node, counters):
     state.tables[table] = 0
     if row >= 0:
         state.sharers[row] = 0
-        state.complete[row] = 0
 
 
 @hook
@@ -329,16 +304,12 @@ def start(scenario: Scenario, params: Params) -> tuple[State, int]:
     tables = _owners_tables(scenario, sharers)
     first_only, mode = params.prefetch_on == "first", FILTERS.index(params.tlbflush)
     options = np.array([params.prefetch, first_only, mode], np.int64)
-    whole = np.where(vmas.min(axis=1) == vmas.max(axis=1), vmas[:, 0], SEVERAL)
-    owners = np.uint64(1) << history.vma_owner[np.maximum(whole, 0)].astype(np.uint64)
     state = State(
         entries,
         sharers,
-        np.where(whole == SEVERAL, np.uint64(0), owners),
         tables,
         vmas,
         history.vma_owner,
-        whole,
         options,
         np.zeros(2, np.uint64),
         np.full(2, NOTHING),
