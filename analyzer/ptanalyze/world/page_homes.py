@@ -37,13 +37,23 @@ from ..core import snapshot as bits
 from ..core.columns import Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import Topology, Tree
-from ..core.trace import REGION_SHIFT, Event, Placement, Trace, chunk_runs, give_back, read_only
+from ..core.trace import (
+    PAGE_SHIFT,
+    REGION_SHIFT,
+    SLOT_BITS,
+    Event,
+    Placement,
+    Trace,
+    chunk_runs,
+    give_back,
+    read_only,
+)
 from ..kernels import BALANCING
 from ..kernels import data_migration as kernels
 from ..kernels.data_migration import NOWHERE
 from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
 from ..kernels.walker import CODES
-from .address_space import AddressSpace
+from .address_space import AddressSpace, Nested, leaf_frames, pages_of
 from .history import History
 from .mm_events import MOVED, UNMAPPED, effects, region_of_interest
 from .traced_program import TracedProgram
@@ -267,10 +277,7 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     place_pages(program, past, node)
     _first_touch(program, rows, node)
     if moved.any() and not space.native:
-        tree = space.snapshot.guest
-        entries, code = read_only(tree.entries), CODES[tree.encoding]
-        leaf, level, host_of = rows.leaf, space.tables.level, space.host_of
-        kernels.take_back(entries, code, leaf, level, host_of, host_row, moved, node, host)
+        _take_back(space, rows, DataNodes(node, host, host_row), moved)
     if not space.native:  # walks read the guest's entries, and of the host's tables where they are
         give_back(read_only(space.snapshot.nested.entries))
     mapped = past.mapped_pages(slice(None))
@@ -278,36 +285,54 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     return DataNodes(guest, host, host_row)
 
 
+def _take_back(space: AddressSpace, rows: Rows, data: DataNodes, moved: np.ndarray) -> None:
+    """Host entries behind guest pages `moved` (bool[L, 512]) are where these are; larger ones stay."""
+    tree, level = space.snapshot.guest, space.tables.level.astype(np.int64)
+    row, slot = np.nonzero(moved & (data.guest >= 0) & (rows.leaf < space.guest_tables)[:, None])
+    table, node, shift = rows.leaf[row], data.guest[row, slot], SLOT_BITS * (level[rows.leaf[row]] - 1)
+    page = (tree.base[table] >> np.uint64(PAGE_SHIFT)).astype(np.int64) + (slot << shift)
+    frame = pages_of(tree, table, page)[0]
+    inside = (frame >= 0) & (frame >> SLOT_BITS < len(space.host_of))
+    behind = np.append(space.host_of, NOWHERE)[np.where(inside, frame >> SLOT_BITS, -1)]
+    same = np.flatnonzero((behind >= 0) & (level[behind] == level[table]))
+    entry = data.host_row[behind[same]], frame[same] >> shift[same] & 511
+    data.host[entry] = np.where(data.host[entry] >= 0, node[same], data.host[entry])
+    for k in np.flatnonzero((behind >= 0) & (level[behind] < level[table])):
+        several = data.host[data.host_row[behind[k]]]
+        several[several >= 0] = node[k]
+
+
 def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
-    out = np.empty((len(tables), 512), np.int8)
-    entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    kernels.read_nodes(entries, tables.astype(np.int64), level, code, frames(program, nested), out)
+    out, node_of = np.empty((len(tables), 512), np.int8), _node_of(program, nested)
+    for some, frame in leaf_frames(tree, tables):
+        out[some] = node_of(frame)
     return out
 
 
 def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
-    counts = np.zeros((len(tree), program.nodes), np.int16)
-    entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    kernels.count_nodes(entries, level, code, frames(program, nested), skip, counts)
+    counts, tables = np.zeros((len(tree), program.nodes), np.int16), np.flatnonzero(~skip)
+    node_of = _node_of(program, nested)
+    for some, frame in leaf_frames(tree, tables):
+        node = node_of(frame)
+        counts[tables[some]] = np.stack([(node == one).sum(axis=1) for one in range(program.nodes)], axis=1)
     return counts
 
 
-def frames(program: TracedProgram, nested: bool) -> kernels.Frames:
-    """Frames of kernels.data_migration; nodes the machine lacks, and a native capture's one, are unknown."""
+def _node_of(program: TracedProgram, nested: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """Function of frames, the guest's if nested: their nodes; those that the machine lacks, and a native
+    capture's one, are unknown."""
     space = program.space
     topology = Topology(()) if single_node(space) else space.snapshot.topology
-    start, end, node = topology.frame_ranges()
-    node = np.where((node >= 0) & (node < program.nodes), node, UNKNOWN_NODE)
-    if not nested:
-        none = np.zeros((0, 512), np.uint64)
-        behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
-    else:
-        host_of = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
-        host = space.snapshot.nested
-        behind = host_of, read_only(host.entries), read_only(host.level), CODES[host.encoding]
-    return kernels.Frames(start, end, node.astype(np.int16), *behind)
+    host = Nested(space.snapshot.nested) if nested else None
+
+    def node_of(frame: np.ndarray) -> np.ndarray:
+        known = frame if host is None else host.host_frames(frame.ravel()).reshape(frame.shape)
+        node = topology.node_of_frame(known)
+        return np.where(node < program.nodes, node, UNKNOWN_NODE)
+
+    return node_of
 
 
 def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -335,13 +360,17 @@ def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndar
 
 def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
-    stream, placement = program.stream, program.placement
-    chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
-    offset = np.ascontiguousarray(stream.offset, np.int64)
-    for first, last in chunk_runs(offset):
-        page = read_only(stream.page[offset[first] : offset[last]])
-        walks = page, offset[first : last + 1] - offset[first], chunk_node[first:last]
-        kernels.first_touch(*walks, rows.of_region, program.space.regions.slot, node)
+    stream, placement, slots = program.stream, program.placement, program.space.regions.slot
+    chunk_node, flat = placement.cpu_node[placement.chunk_cpu], node.reshape(-1)
+    for first, last in chunk_runs(stream.offset):
+        page = stream.page[stream.offset[first] : stream.offset[last]]
+        region = page >> np.uint32(SLOT_BITS)
+        slot = np.where(slots[region] < 0, (page & np.uint32(511)).astype(np.int16), slots[region])
+        entry = rows.of_region[region].astype(np.int64) << SLOT_BITS | slot
+        new = np.flatnonzero(flat[entry] < 0)
+        entry, earliest = np.unique(entry[new], return_index=True)
+        walks = stream.offset[first : last + 1] - stream.offset[first]
+        flat[entry] = chunk_node[first + np.searchsorted(walks, new[earliest], side="right") - 1]
         give_back(page)
 
 

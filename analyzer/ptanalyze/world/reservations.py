@@ -26,7 +26,7 @@ from . import address_space
 from .address_space import AddressSpace
 from .history import History
 from .traced_program import TracedProgram
-from .trees import anonymous_private
+from .trees import anonymous_private, with_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,20 +196,39 @@ def guest_pages(space: AddressSpace) -> GuestPages:
     served = np.where(anonymous_private(snapshot), MOVABLE, STAYING)
     group = np.append(np.where(snapshot.vmas["emulator"], address_space.LEFT_OUT, served), MOVABLE)
     own = tables._replace(level=np.where(base >= 0, level, 0))
-    of, lo, hi, which = address_space.segments(own, snapshot.vmas, group)
     users, captured = _users(space), np.full(len(table) << 9, kernels.FREE, np.uint32)
     now, kept = np.full(len(table) << 9, kernels.KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
-    runs = kernels.SlotRuns(of, base[of], lo, hi, which == MOVABLE)
-    kernels.pick(read_only(snapshot.guest.entries), runs, pool_of, users, captured, now, kept)
-    reasons = dict(zip(REASONS, kept.tolist(), strict=True))
-    return GuestPages(table, base, captured, now, users, pool_of, reasons)
+    of, lo, hi, which = address_space.segments(own, snapshot.vmas, group)
+    for begin in range(0, len(of), bits.BLOCK):
+        some = slice(begin, begin + bits.BLOCK)
+        count = hi[some].astype(np.int64) - lo[some]
+        run = np.repeat(np.arange(len(of))[some], count)
+        slot = np.arange(len(run)) - np.repeat(np.cumsum(count) - count - lo[some], count)
+        page, movable, known = base[of[run]] + slot, which[run] == MOVABLE, of[run] < len(snapshot.guest)
+        number = np.full(len(run), -1)
+        raw = snapshot.guest.entries[of[run[known]], slot[known]]
+        number[known] = np.where(bits.leaf(raw, 1), bits.frame(raw, 1), -1)
+        inside = number < len(users)
+        inside[inside] = pool_of[number[inside] >> 9] != kernels.NO_POOL
+        mine = movable & inside & (number >= 0)
+        mine[mine] = users[number[mine]] == 1
+        now[page[movable & ((number < 0) | mine)]] = kernels.FREE
+        captured[page[mine]], users[number[mine]] = number[mine], kernels.MOVABLE
+        stays = (number >= 0) & ~mine
+        reasons = ~movable, movable & inside, movable & ~inside
+        kept += [np.count_nonzero(stays & why) for why in reasons]
+    return GuestPages(
+        table, base, captured, now, users, pool_of, dict(zip(REASONS, kept.tolist(), strict=True))
+    )
 
 
 def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
-    kernels.count_users(read_only(tree.entries), np.flatnonzero(tree.level == 1).astype(np.int32), users)
+    for _, frame in address_space.leaf_frames(tree, np.flatnonzero(tree.level == 1)):
+        number, pages = np.unique(frame[(frame >= 0) & (frame < len(users))], return_counts=True)
+        users[number] = np.minimum(users[number] + pages, kernels.SEVERAL)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
     users[mine] = kernels.SEVERAL
     for level, _, raw in bits.blocks(tree, (2, 3)):
@@ -251,7 +270,9 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     region_base = np.where(regions.level == 1, own.base[regions.leaf], -1)
     row_base = own.base[past.rows.leaf]
     for page in blocks(program.stream.page):
-        kernels.mark_walked(page, region_base, own.now)
+        base = region_base[page >> np.uint32(9)]
+        walked = (base + (page & np.uint32(511)))[base >= 0]
+        own.now[walked[own.now[walked] == kernels.FREE]] = kernels.WAITING
     for row in np.flatnonzero((row_base >= 0) & past.valid.any(axis=1)).tolist():
         now = own.now[row_base[row] : row_base[row] + 512]  # what was mapped before waits for no walk
         now[past.mapped_pages([row])[0] & (now == kernels.WAITING)] = kernels.FREE
@@ -267,8 +288,9 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     _find_singles(own)
     tree = program.snapshot.guest
     entries, mine = _own_copy(tree.entries), own.table < len(tree)
-    chosen = np.repeat(mine, 512)
-    kernels.rewrite(entries, own.table[mine], own.captured[chosen], own.now[chosen])
+    page = np.flatnonzero(np.repeat(mine, 512) & (own.captured < kernels.SPECIAL) & (own.now != own.captured))
+    at = own.table[page >> 9], page & 511
+    entries[at] = with_frame(entries[at], own.now[page], tree.encoding)
     snapshot = replace(program.snapshot, guest=replace(tree, entries=entries))
     return Reservations(snapshot, counts, own.kept, early, late, len(program.stream))
 

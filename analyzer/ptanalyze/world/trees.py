@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
+from ..core.errors import UNKNOWN_NODE
 from ..core.snapshot import NO_PARENT, Snapshot, Topology, Tree
-from ..core.trace import REGION_SHIFT, read_only
-from ..kernels.reshape import Ranges, count_blocks, summarise
-from ..kernels.walker import CODES
-from .address_space import AddressSpace, leaf_entries, vma_of
+from ..core.trace import REGION_SHIFT
+from .address_space import AddressSpace, leaf_entries, leaf_frames, vma_of
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
 
@@ -175,10 +174,16 @@ def candidates(
     """
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
-    ranges = Ranges(*(topology or Topology(())).frame_ranges())
-    on_node = np.zeros(int(ranges.node.max(initial=0)) + 2, np.int64)
+    nodes = [UNKNOWN_NODE, *sorted({node.id for node in (topology or Topology(())).nodes})]
     pages, raw, first = (np.zeros(len(tables), dtype) for dtype in (np.int64, np.uint64, np.int64))
-    summarise(read_only(tree.entries), tables, CODES[tree.encoding], ranges, on_node, pages, raw, first)
+    for some, frame in leaf_frames(tree, tables):
+        entries, there, row = tree.entries[tables[some]], frame >= 0, np.arange(len(frame))
+        node = (topology or Topology(())).node_of_frame(frame)
+        most = np.array(nodes)[np.argmax([(there & (node == one)).sum(axis=1) for one in nodes], axis=0)]
+        walked = there & bits.present(entries, tree.encoding)
+        flags = np.where(walked.any(axis=1), walked.argmax(axis=1), there.argmax(axis=1))
+        pages[some], raw[some] = there.sum(axis=1), entries[row, flags]
+        first[some] = frame[row, (there & (node == most[:, None])).argmax(axis=1)]
     return Candidates(tables, pages, raw, first).only(pages >= max(min_pages, 1))
 
 
@@ -248,8 +253,9 @@ def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     used = np.zeros(blocks, np.int64)
     own = tree.frame[tables & (tree.frame >= 0)] >> 9
     np.add.at(used, own[own < blocks], 1)
-    small = np.flatnonzero(tables & (tree.level == 1))
-    count_blocks(read_only(tree.entries), small, CODES[tree.encoding], used)
+    for _, frame in leaf_frames(tree, np.flatnonzero(tables & (tree.level == 1))):
+        block, pages = np.unique(frame[frame >= 0] >> 9, return_counts=True)
+        used[block[block < blocks]] += pages[block < blocks]
     for level, ids, raw in bits.blocks(tree, (2, 3)):
         raw = raw[tables[ids]]
         first = bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding) >> 9
