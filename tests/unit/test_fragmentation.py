@@ -16,7 +16,7 @@ from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.cost.counts import DRAM
 from ptanalyze.policies import plan_for, ptemagnet
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.reservations import line_runs, measure, reserve
+from ptanalyze.world.reservations import measure, reserve
 from ptanalyze.world.scenario import Scenario, untouched
 from replay_cases import answered
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces, with_vmas
@@ -217,27 +217,6 @@ def test_every_line_is_counted_as_the_naive_translation_counts_it(data, by):
     counted = Counter({tuple(map(int, at)): int(found.counts[tuple(at)]) for at in np.argwhere(found.counts)})
     assert counted == lines
     assert Counter({k: int(n) for k, n in enumerate(found.unresolved) if n}) == unresolved
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 511), st.integers(1, 512)), max_size=8))
-def test_runs_cover_each_slot_of_each_segment_once(segments):
-    taken, rows = set(), []
-    for row, lo, length in segments:
-        mine = set(range(lo, min(lo + length, 512)))
-        if not mine & taken:
-            taken |= mine
-            rows.append((7, lo, max(mine) + 1, row))
-    runs = list(zip(*line_runs(*np.array(rows, np.int64).reshape(-1, 4).T), strict=True))
-    slots = [
-        (int(table), 8 * line + k, int(row))
-        for table, first, last, mask, row in runs
-        for line in range(first, last)
-        for k in range(8)
-        if mask >> k & 1
-    ]
-    assert sorted(slots) == sorted((7, slot, row) for _, lo, hi, row in rows for slot in range(lo, hi))
-    cut = [(int(first), int(row)) for _, first, _, mask, row in runs if mask < 255]
-    assert len(cut) == len(set(cut))
 
 
 def test_pages_of_one_program_between_those_of_k_others_are_k_plus_1_times_as_scattered():

@@ -19,11 +19,10 @@ from ..core import snapshot as bits
 from ..core.errors import UsageError
 from ..core.safe_files import open_inside
 from ..core.snapshot import Snapshot
-from ..core.trace import blocks, read_only
-from ..kernels import classify
+from ..core.trace import blocks
 from ..kernels import reshape as kernels
 from . import address_space
-from .address_space import AddressSpace
+from .address_space import AddressSpace, Nested
 from .history import History
 from .traced_program import TracedProgram
 from .trees import anonymous_private, with_frame
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
-LARGEST = 4  # levels of host tables are below; of leaf entries 1 to 3
 
 
 @dataclass(frozen=True)
@@ -110,12 +108,23 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
         )
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     groups, group_of_vma = address_space.groups(space.snapshot, by)
-    runs = classify.Runs(*line_runs(*address_space.segments(tree, vmas, group_of_vma)))
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
-    unresolved = np.zeros(len(groups), np.int64)
-    room = np.zeros(LINE, np.int64)
-    host = address_space.host_classes(space, space.tables.level, LARGEST, filled)
-    classify.count_lines(read_only(tree.entries), runs, host, room, counts, unresolved)
+    unresolved, nested = np.zeros(len(groups), np.int64), Nested(space.snapshot.nested)
+    small = np.flatnonzero(tree.level == 1)
+    for some, frame in address_space.leaf_frames(tree, small):
+        page = tree.base[small[some], None] + address_space.VMA_PAGES
+        group = group_of_vma[address_space.vma_of(page.ravel(), vmas)]
+        mapped, line = frame.ravel() >= 0, host_lines(frame.ravel(), nested, filled)
+        np.add.at(unresolved, group[mapped & (line < 0) & (group >= 0)], 1)
+        at = np.flatnonzero((line >= 0) & (group >= 0))
+        each = at // LINE * len(groups) + group[at]
+        each = np.unique(each[np.append(True, np.diff(each) != 0)[: len(each)]])  # lines, once in each group
+        at, of = np.divmod(each, len(groups))
+        mine = group.reshape(-1, LINE)[at] == of[:, None]
+        own = np.sort(np.where(mine, line.reshape(-1, LINE)[at], -1), axis=1)
+        new = own >= 0
+        new[:, 1:] &= np.diff(own, axis=1) > 0
+        np.add.at(counts, (of, np.count_nonzero(own >= 0, axis=1), np.count_nonzero(new, axis=1)), 1)
     huge = np.zeros((len(groups), 2), np.int64)
     for level in (2, 3):
         group = group_of_vma[address_space.vma_of(address_space.huge_leaves(tree, level)[2], vmas)]
@@ -123,30 +132,13 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     return Fragmentation(groups, counts, huge, unresolved)
 
 
-def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Segments of leaf tables (address_space.segments) as columns of kernels.classify.Runs.
-
-    Lines that segments begin or end within become runs of a single line, merged within a row.
-    """
-    lo, hi = lo.astype(np.int64), hi.astype(np.int64)
-    up, down = -(-lo // LINE) * LINE, hi // LINE * LINE
-    head_end = np.minimum(hi, up)
-    start, end = np.concatenate([lo, np.maximum(down, head_end)]), np.concatenate([head_end, hi])
-    cut = np.flatnonzero(start < end)
-    slots = (1 << (end - start)[cut]) - 1 << start[cut] % LINE
-    key = np.column_stack([np.tile(table, 2)[cut], np.tile(row, 2)[cut], start[cut] // LINE])
-    key, at = np.unique(key, axis=0, return_inverse=True)
-    mask = np.zeros(len(key), np.uint8)
-    np.bitwise_or.at(mask, at.ravel(), slots.astype(np.uint8))
-    whole = up < down
-    columns = [
-        (table[whole], key[:, 0], np.int32),
-        (up[whole] // LINE, key[:, 2], np.int16),
-        (down[whole] // LINE, key[:, 2] + 1, np.int16),
-        (np.full(np.count_nonzero(whole), 0xFF), mask, np.uint8),
-        (row[whole], key[:, 1], np.int64),
-    ]
-    return tuple(np.concatenate([a, b]).astype(kind) for a, b, kind in columns)
+def host_lines(frame: np.ndarray, nested: Nested, filled: bool) -> np.ndarray:
+    """int64[n]: ePT cache line with the leaf entry of each guest frame, -1 where the host maps nothing."""
+    inside = (frame >= 0) & (frame >> 9 < len(nested.table))
+    table = np.append(nested.table, address_space.NO_TABLE)[np.where(inside, frame >> 9, -1)]
+    there = (table >= 0) if filled else nested.mapped(frame)
+    level = nested.tree.level[table].astype(np.int64)
+    return np.where(there, frame >> 9 * level - 6 << 2 | level, -1)
 
 
 # The 4 KiB pages that another guest allocator could serve, and the frames for them.
