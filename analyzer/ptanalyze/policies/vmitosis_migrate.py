@@ -28,7 +28,6 @@ from .contract import (
     guest_exists,
     guest_homes,
     hook,
-    kernel,
 )
 
 LAYERS = "whose tables migrate: the guest's (natively the only ones), the host's, or both"
@@ -50,16 +49,14 @@ class State(NamedTuple):
     data     int8[L, 512]     by row and slot (the guest's), by host_row and slot (the host's): node of the
                               data, negative where nothing is mapped, as in kernels.data_migration
     row      int32[T]         the host's host_row
-    moved    int64[nodes, nodes]  tables put right before the first walk, from and to
-    written  int64[nodes]         their parents' entries, by node of the parent
+    captured int16[T]         nodes of the tables before the first walk, when they are put right
     """
 
     tables: static_replicas.State
     children: np.ndarray
     data: np.ndarray
     row: np.ndarray
-    moved: np.ndarray
-    written: np.ndarray
+    captured: np.ndarray
 
 
 @hook
@@ -219,27 +216,6 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
     put_right(state, tables, table, node, counters.host_events)
 
 
-@kernel
-def add_up(tables, first, last, exists, home, count, setup_events, moved, written):
-    """Count the child tables of each table first..last-1, children first; `setup_events`: put them right.
-
-    exists bool[T]; home int16[T], count int16[T, nodes] with the data entries; changed. moved int64[nodes,
-    nodes], written int64[nodes]: tables moved from and to, parents' entries written by node of the parent.
-    """
-    for table in range(last - 1, first - 1, -1):
-        if not exists[table] or home[table] < 0:
-            continue
-        parent, there = np.int64(tables.parent[table]), np.int64(home[table])
-        best = most(count, table, there) if setup_events else there
-        home[table] = best
-        if parent >= 0:
-            count[parent, best] += 1
-        if best != there:
-            moved[there, best] += 1
-            if parent >= 0:
-                written[home[parent]] += 1
-
-
 GUEST = GuestHooks(server_of, on_walk, on_step)
 HOST = HostHooks(server_of, on_nested, on_host_step)
 
@@ -288,17 +264,30 @@ def _state(
     mine: slice,
     setup_events: bool,
 ) -> State:
-    moved, written = np.zeros((scenario.nodes, scenario.nodes), np.int64), np.zeros(scenario.nodes, np.int64)
-    add_up(scenario.space.tables, mine.start, mine.stop, exists, home, count, setup_events, moved, written)
-    tables = static_replicas.one_copy(scenario, home)
-    tables.rule[2] = 0  # 4.17, on which vMitosis is, moves each entry
-    return State(tables, count, data, scenario.data.host_row, moved, written)
+    """State whose tables are put right if `setup_events`, children first, and counted by their parents."""
+    tables, captured = scenario.space.tables, home.copy()
+    there = np.flatnonzero(exists & (home >= 0))
+    there = there[(there >= mine.start) & (there < mine.stop)]
+    for level in range(1, int(tables.level.max(initial=0)) + 1):
+        at = there[tables.level[there] == level]
+        best = count[at].argmax(axis=1)
+        better = (count[at, best] > count[at, home[at]]) & setup_events
+        home[at[better]] = best[better]
+        below = at[tables.parent[at] >= 0]
+        np.add.at(count, (tables.parent[below], home[below]), 1)
+    copies = static_replicas.one_copy(scenario, home)
+    copies.rule[2] = 0  # 4.17, on which vMitosis is, moves each entry
+    return State(copies, count, data, scenario.data.host_row, captured)
 
 
 def setup_events(state: State, scenario: Scenario, events: np.ndarray) -> None:
     """PolicySide.setup_events: tables are put right; their parents write the entries, on their nodes."""
-    events[TABLE_MOVED] += state.moved
-    events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
+    home, captured = state.tables.home, state.captured
+    moved = np.flatnonzero(home != captured)
+    np.add.at(events[TABLE_MOVED], (captured[moved], home[moved]), 1)
+    parent = scenario.space.tables.parent[moved]
+    writer = captured[parent[parent >= 0]]
+    np.add.at(events[PTE_WRITE], (writer, writer), 1)
 
 
 def initial_servers(state: State, ids: slice) -> np.ndarray:
