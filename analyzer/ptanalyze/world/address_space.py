@@ -237,26 +237,10 @@ class Nested:
     """Nested tables; of several roots the last that maps a region counts.
 
     table  int32[D]  by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
-    whole  bool[D]   by guest frame >> 9: each of its 512 pages is mapped
     """
 
     def __init__(self, tree: Tree) -> None:
         self.tree, self.table = tree, host_index(tree)
-
-    @cached_property
-    def whole(self) -> np.ndarray:
-        full = (self.tree.level > 1) | (leaf_entries(self.tree) == 512)
-        return np.where(self.table != NO_TABLE, full[self.table], False)
-
-    def mapped(self, frames: np.ndarray) -> np.ndarray:
-        """bool[n]: the host maps guest frame (int64[n]). Looked up only where its region has holes."""
-        region = frames >> 9
-        inside = (region >= 0) & (region < len(self.whole))
-        mapped = np.zeros(len(frames), bool)
-        mapped[inside] = self.whole[region[inside]]
-        rest = np.flatnonzero(~mapped)
-        mapped[rest] = self.host_frames(frames[rest]) >= 0
-        return mapped
 
     def host_frames(self, frames: np.ndarray) -> np.ndarray:
         """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""

@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import snapshot as bits
 from ..core.columns import Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
 from ..core.snapshot import Topology, Tree
@@ -226,18 +225,14 @@ def _hosts_behind(
     leaves  int64[k]: guest tables; kept: called with a slice of them, bool[n, 512] of the entries that count
     """
     tree, host_of = space.snapshot.guest, np.append(space.host_of, NOWHERE)
-    for begin in range(0, len(leaves), bits.BLOCK):
-        some = slice(begin, begin + bits.BLOCK)
-        block = leaves[some]
-        counts = np.broadcast_to(kept(some), (len(block), 512))
-        for level in np.unique(tree.level[block]).tolist():
-            at = np.flatnonzero(tree.level[block] == level)
-            raw = tree.entries[block[at]]
-            which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding) & counts[at])
-            region = bits.frame(raw[which, slot], level, tree.encoding)[:, None] >> 9
-            region = region + np.arange(512 ** max(level - 2, 0))
-            host = host_of[np.where((region >= 0) & (region < len(space.host_of)), region, -1)]
-            yield np.broadcast_to(block[at[which], None], host.shape).ravel(), host.ravel()
+    for some, frame in leaf_frames(tree, leaves):
+        which, slot = np.nonzero((frame >= 0) & kept(some))
+        table = leaves[some][which]
+        for level, regions in (1, 1), (2, 1), (3, 512):  # of 2 MiB that an entry maps
+            at = tree.level[table] == level
+            region = (frame[which, slot][at, None] >> 9) + np.arange(regions)
+            host = host_of[np.where(region < len(space.host_of), region, -1)]
+            yield np.repeat(table[at], regions), host.ravel()
 
 
 # Nodes of the data: by page where the trace touches them, by table elsewhere.

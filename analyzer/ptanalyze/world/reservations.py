@@ -10,14 +10,12 @@ Section 4: the same faults, other guest frames. The choice of frames is explaine
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import snapshot as bits
 from ..core.errors import UsageError
-from ..core.safe_files import open_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import blocks
 from ..kernels import reshape as kernels
@@ -136,7 +134,7 @@ def host_lines(frame: np.ndarray, nested: Nested, filled: bool) -> np.ndarray:
     """int64[n]: ePT cache line with the leaf entry of each guest frame, -1 where the host maps nothing."""
     inside = (frame >= 0) & (frame >> 9 < len(nested.table))
     table = np.append(nested.table, address_space.NO_TABLE)[np.where(inside, frame >> 9, -1)]
-    there = (table >= 0) if filled else nested.mapped(frame)
+    there = (table >= 0) if filled else nested.host_frames(frame) >= 0
     level = nested.tree.level[table].astype(np.int64)
     return np.where(there, frame >> 9 * level - 6 << 2 | level, -1)
 
@@ -254,8 +252,7 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
 
     pages  of a group: a power of two, 2..512
     limit  unused reserved frames above which reservations are released, oldest first; -1: no limit
-    Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
-    entries that change; with memory-mapped entries, the 4 KiB around them.
+    Memory: about 17 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory.
     """
     shift = pages.bit_length() - 1
     own, regions = guest_pages(program.space), program.space.regions
@@ -279,7 +276,7 @@ def reserve(program: TracedProgram, past: History, pages: int = 8, limit: int = 
     late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
     _find_singles(own)
     tree = program.snapshot.guest
-    entries, mine = _own_copy(tree.entries), own.table < len(tree)
+    entries, mine = np.array(tree.entries), own.table < len(tree)
     page = np.flatnonzero(np.repeat(mine, 512) & (own.captured < kernels.SPECIAL) & (own.now != own.captured))
     at = own.table[page >> 9], page & 511
     entries[at] = with_frame(entries[at], own.now[page], tree.encoding)
@@ -339,11 +336,3 @@ def _find_singles(pages: GuestPages) -> None:
     left = np.flatnonzero((pages.users == kernels.MOVABLE) & ~taken)
     pages.now[pending[again]] = own[again]
     pages.now[pending[~again]] = left[: np.count_nonzero(~again)]
-
-
-def _own_copy(entries: np.ndarray) -> np.ndarray:
-    """Entries to write to: of a memory-mapped file a private mapping, copied page by page when written."""
-    if isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r":
-        with open_inside(str(entries.filename)) as file:
-            return np.memmap(file, entries.dtype, "c", entries.offset, entries.shape)
-    return np.array(entries)

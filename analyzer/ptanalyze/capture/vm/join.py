@@ -88,7 +88,7 @@ def share(batches: Iterable[np.ndarray], nested: Nested, slots: Slots) -> Share:
     """Share of guest frames, int64 arrays."""
     total = np.zeros(4, np.int64)
     for frames in batches:
-        mapped = nested.mapped(frames)
+        mapped = nested.host_frames(frames) >= 0
         inside = slots.hold(frames[~mapped])
         total += np.array([len(frames), mapped.sum(), inside.sum(), np.count_nonzero(~inside)])
     return Share(*total.tolist())
