@@ -211,15 +211,11 @@ class Topology:
             table[list(node.cpus)] = node.id
         return table
 
-    def frame_ranges(self) -> np.ndarray:
-        """int64[3, n]: first page frame, one past the last, and node of each range of memory, ascending."""
-        ranges = sorted((int(a), int(b), node.id) for node in self.nodes for a, b in node.frames)
-        return np.array(ranges, np.int64).reshape(-1, 3).T.copy()
-
     def node_of_frame(self, frames: np.ndarray) -> np.ndarray:
         """int16, the shape of `frames`: NUMA node of each page frame, UNKNOWN_NODE outside every node."""
-        (start, end, ids), frames = self.frame_ranges(), np.asarray(frames, np.int64)
-        if not len(start):
+        ranges = sorted((int(a), int(b), node.id) for node in self.nodes for a, b in node.frames)
+        (start, end, ids), frames = np.array(ranges, np.int64).reshape(-1, 3).T, np.asarray(frames, np.int64)
+        if not ranges:
             return np.full(frames.shape, UNKNOWN_NODE, np.int16)
         at = np.clip(np.searchsorted(start, frames, side="right") - 1, 0, None)
         return np.where((frames >= start[at]) & (frames < end[at]), ids[at], UNKNOWN_NODE).astype(np.int16)
@@ -349,6 +345,20 @@ def frame(
     if leaves and level > 1:
         mask &= ~np.uint64((1 << (3 + 9 * level)) - 1)
     return ((entries & mask) >> np.uint64(12)).astype(np.int64)
+
+
+def leaf_frames(tree: Tree, tables: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Yield (which of the tables, int64[n, 512]: first frame behind each entry, -1 where it maps no page)."""
+    for begin in range(0, len(tables), BLOCK):
+        some = slice(begin, begin + BLOCK)
+        ids = tables[some]
+        first = np.full((len(ids), 512), -1)
+        for level in np.unique(tree.level[ids]).tolist():
+            at = np.flatnonzero(tree.level[ids] == level)
+            raw = tree.entries[ids[at]]
+            there = leaf(raw, level, tree.encoding)
+            first[at] = np.where(there, frame(raw, level, tree.encoding), -1)
+        yield some, first
 
 
 # Bits of a word of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).

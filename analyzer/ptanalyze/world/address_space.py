@@ -1,6 +1,5 @@
 """Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -270,20 +269,6 @@ def pages_of(tree: Tree, table: np.ndarray, page: np.ndarray) -> tuple[np.ndarra
         frame[at] = bits.frame(raw, level, tree.encoding) + (page[at] & ((1 << shift) - 1))
         entry[at] = raw
     return frame, entry
-
-
-def leaf_frames(tree: Tree, tables: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield (which of the tables, int64[n, 512]: first frame behind each entry, -1 where it maps no page)."""
-    for begin in range(0, len(tables), bits.BLOCK):
-        some = slice(begin, begin + bits.BLOCK)
-        ids = tables[some]
-        frame = np.full((len(ids), 512), -1)
-        for level in np.unique(tree.level[ids]).tolist():
-            at = np.flatnonzero(tree.level[ids] == level)
-            raw = tree.entries[ids[at]]
-            there = bits.leaf(raw, level, tree.encoding)
-            frame[at] = np.where(there, bits.frame(raw, level, tree.encoding), -1)
-        yield some, frame
 
 
 def leaf_entries(tree: Tree) -> np.ndarray:

@@ -35,7 +35,7 @@ import numpy as np
 
 from ..core.columns import Finding, noted
 from ..core.errors import UNKNOWN_NODE, UsageError
-from ..core.snapshot import Topology, Tree
+from ..core.snapshot import Topology, Tree, leaf_frames
 from ..core.trace import (
     PAGE_SHIFT,
     REGION_SHIFT,
@@ -52,7 +52,7 @@ from ..kernels import data_migration as kernels
 from ..kernels.data_migration import NOWHERE
 from ..kernels.replay import CLEAR, FLUSH, MOVE, MmSteps, Rows, Shootdowns, move_target, slot_range
 from ..kernels.walker import CODES
-from .address_space import AddressSpace, Nested, leaf_frames, pages_of
+from .address_space import AddressSpace, Nested, pages_of
 from .history import History
 from .mm_events import MOVED, UNMAPPED, effects, region_of_interest
 from .traced_program import TracedProgram
@@ -299,35 +299,34 @@ def _take_back(space: AddressSpace, rows: Rows, data: DataNodes, moved: np.ndarr
 
 def nodes_behind(program: TracedProgram, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
-    out, node_of = np.empty((len(tables), 512), np.int8), _node_of(program, nested)
-    for some, frame in leaf_frames(tree, tables):
-        out[some] = node_of(frame)
+    out = np.empty((len(tables), 512), np.int8)
+    for some, node in _nodes(program, tree, tables, nested):
+        out[some] = node
     return out
 
 
 def count_children(program: TracedProgram, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
     counts, tables = np.zeros((len(tree), program.nodes), np.int16), np.flatnonzero(~skip)
-    node_of = _node_of(program, nested)
-    for some, frame in leaf_frames(tree, tables):
-        node = node_of(frame)
+    for some, node in _nodes(program, tree, tables, nested):
         counts[tables[some]] = np.stack([(node == one).sum(axis=1) for one in range(program.nodes)], axis=1)
     return counts
 
 
-def _node_of(program: TracedProgram, nested: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """Function of frames, the guest's if nested: their nodes; those that the machine lacks, and a native
-    capture's one, are unknown."""
-    space = program.space
+def _nodes(
+    program: TracedProgram, tree: Tree, tables: np.ndarray, nested: bool
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield (which of the tables, int16[n, 512]: node behind each entry, of the guest's memory if nested).
+
+    Nodes that the machine lacks, and a native capture's one, are unknown.
+    """
+    space, nodes = program.space, program.nodes
     topology = Topology(()) if single_node(space) else space.snapshot.topology
     host = Nested(space.snapshot.nested) if nested else None
-
-    def node_of(frame: np.ndarray) -> np.ndarray:
-        known = frame if host is None else host.host_frames(frame.ravel()).reshape(frame.shape)
+    for some, frame in leaf_frames(tree, tables):
+        known = frame if host is None else host.host_frames(frame.ravel()).reshape(-1, 512)
         node = topology.node_of_frame(known)
-        return np.where(node < program.nodes, node, UNKNOWN_NODE)
-
-    return node_of
+        yield some, np.where(node < nodes, node, UNKNOWN_NODE)
 
 
 def _host_nodes(program: TracedProgram, rows: Rows) -> tuple[np.ndarray, np.ndarray]:

@@ -109,7 +109,7 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
     unresolved, nested = np.zeros(len(groups), np.int64), Nested(space.snapshot.nested)
     small = np.flatnonzero(tree.level == 1)
-    for some, frame in address_space.leaf_frames(tree, small):
+    for some, frame in bits.leaf_frames(tree, small):
         page = tree.base[small[some], None] + address_space.VMA_PAGES
         group = group_of_vma[address_space.vma_of(page.ravel(), vmas)]
         mapped, line = frame.ravel() >= 0, host_lines(frame.ravel(), nested, filled)
@@ -216,7 +216,7 @@ def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
     tree = space.snapshot.guest
     users = np.zeros(len(space.host_of) << 9, np.uint8)
-    for _, frame in address_space.leaf_frames(tree, np.flatnonzero(tree.level == 1)):
+    for _, frame in bits.leaf_frames(tree, np.flatnonzero(tree.level == 1)):
         number, pages = np.unique(frame[(frame >= 0) & (frame < len(users))], return_counts=True)
         users[number] = np.minimum(users[number] + pages, kernels.SEVERAL)
     mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]

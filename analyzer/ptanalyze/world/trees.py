@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
-from ..core.errors import UNKNOWN_NODE
 from ..core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ..core.trace import REGION_SHIFT
-from .address_space import AddressSpace, leaf_entries, leaf_frames, vma_of
+from .address_space import AddressSpace, leaf_entries, vma_of
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # VMAs' names, and no name at all
 
@@ -130,7 +129,8 @@ def promote_guest(
     tree = space.snapshot.guest
     inside = one_anonymous_vma(space.snapshot, tree.base) & wanted
     inside &= ~np.isin(tree.base >> REGION, space.regions.twice)
-    eligible = candidates(tree, min_pages, inside, space.snapshot.topology if space.native else None)
+    topology = space.snapshot.topology if space.native else Topology(())
+    eligible = candidates(tree, min_pages, inside, topology)
     allowed = ~overlap(tree.base[eligible.table], 1 << REGION_SHIFT, ranges)
     forbidden, eligible = int(np.count_nonzero(~allowed)), eligible.only(allowed)
     chosen = eligible.only(_whole(tree.base[eligible.table], fragmentation, seed, 0))
@@ -164,22 +164,20 @@ def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
     return good[vma] & (end >= bases + REGION_BYTES)
 
 
-def candidates(
-    tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology: Topology | None = None
-) -> Candidates:
+def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology: Topology) -> Candidates:
     """Candidates among the leaf tables with `min_pages` (at least 1) mapped pages.
 
     allowed   bool[T], or True for all
-    topology  frame: the first on the node of most of a region's pages; None: the first
+    topology  frame: the first on the node of most of a region's pages; of no nodes: the first
     """
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
-    nodes = [UNKNOWN_NODE, *sorted({node.id for node in (topology or Topology(())).nodes})]
     pages, raw, first = (np.zeros(len(tables), dtype) for dtype in (np.int64, np.uint64, np.int64))
-    for some, frame in leaf_frames(tree, tables):
+    for some, frame in bits.leaf_frames(tree, tables):
         entries, there, row = tree.entries[tables[some]], frame >= 0, np.arange(len(frame))
-        node = (topology or Topology(())).node_of_frame(frame)
-        most = np.array(nodes)[np.argmax([(there & (node == one)).sum(axis=1) for one in nodes], axis=0)]
+        ids = np.unique(node := topology.node_of_frame(frame))
+        of = row[:, None] * len(ids) + np.searchsorted(ids, node)
+        most = ids[np.bincount(of[there], minlength=len(row) * len(ids)).reshape(len(row), -1).argmax(axis=1)]
         walked = there & bits.present(entries, tree.encoding)
         flags = np.where(walked.any(axis=1), walked.argmax(axis=1), there.argmax(axis=1))
         pages[some], raw[some] = there.sum(axis=1), entries[row, flags]
@@ -253,7 +251,7 @@ def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     used = np.zeros(blocks, np.int64)
     own = tree.frame[tables & (tree.frame >= 0)] >> 9
     np.add.at(used, own[own < blocks], 1)
-    for _, frame in leaf_frames(tree, np.flatnonzero(tables & (tree.level == 1))):
+    for _, frame in bits.leaf_frames(tree, np.flatnonzero(tables & (tree.level == 1))):
         block, pages = np.unique(frame[frame >= 0] >> 9, return_counts=True)
         used[block[block < blocks]] += pages[block < blocks]
     for level, ids, raw in bits.blocks(tree, (2, 3)):
