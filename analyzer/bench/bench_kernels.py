@@ -78,27 +78,8 @@ def bench_classify(two_dimensional, bandwidth):
     name = f"classify {dimensions}D"
     plain = best(numpy_nested if two_dimensional else numpy_native, 1)
     read = entries.nbytes * dimensions
-    results = rates(
-        name, pages, best(lambda: classify_pages(space)), plain, read, bandwidth, "guest PTEs, host read too"
-    )
-    return results + (bench_count_nested(space, plain, bandwidth) if two_dimensional else [])
-
-
-def bench_count_nested(space, plain, bandwidth):
-    """The histogram kernel alone, as classify calls it."""
-    from ptanalyze.analysis.leaf_classes import _places
-    from ptanalyze.kernels import classify as kernels
-    from ptanalyze.kernels.walker import Segments
-
-    of_table, host, _ = _places(space)
-    entries = read_only(space.snapshot.guest.entries)
-    table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)
-    ends = np.zeros(TABLES, np.int16), np.full(TABLES, 512, np.int16)
-    segments = Segments(table, *ends, of_table[table].astype(np.int64))
-    hist = np.zeros((NODES + 1, NODES + 4), np.int64)
-    seconds = best(lambda: kernels.count_nested(entries, segments, host, hist))
     return rates(
-        "count_nested", TABLES * 512, seconds, plain, TABLES * 4096, bandwidth, "random guest frames"
+        name, pages, best(lambda: classify_pages(space)), plain, read, bandwidth, "guest PTEs, host read too"
     )
 
 

@@ -115,7 +115,8 @@ def classify_pages(space: AddressSpace, by: str = "all") -> Classification:
         count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], mapped)
         np.add.at(flat[:, 0], segments.row, mapped)
     else:
-        kernels.count_nested(read_only(tree.entries), segments, host, flat)
+        scratch = np.zeros(512, np.uint8), np.zeros((4, shape[1]), np.int64)
+        kernels.count_nested(read_only(tree.entries), segments, host, *scratch, flat)
     for level in (2, 3):
         table, slot, va = address_space.huge_leaves(tree, level)
         group = group_of_vma[address_space.vma_of(va, snapshot.vmas)]

@@ -32,22 +32,35 @@ class Host(NamedTuple):
 
 
 @kernel
-def count_nested(entries, segments, host, hist):
-    """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry."""
-    of_region, closer = host.of_region, np.uint8(host.closer)
-    regions = np.uint64(len(of_region))
+def count_nested(entries, segments, host, kinds, part, hist):
+    """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry.
+
+    kinds  uint8[512], scratch space; part: int64[4, classes], zero: neighbours, mostly alike, are counted
+           apart, as an addition to what was just stored waits for it
+    """
+    of_region, regions, closer = host.of_region, np.uint64(len(host.of_region)), np.uint8(host.closer)
     for s in range(len(segments.table)):
         run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], np.uint64(segments.row[s])
-        for i in range(np.uint64(len(run))):
-            # nearly all entries are present, in a region that the host maps as a whole: one look at a byte
-            region, kind = (run[i] & ADDRESS) >> np.uint64(21), closer
-            if run[i] & PRESENT and region < regions:
-                kind = of_region[region]
-            if kind == closer:
-                kind = np.uint8(host.absent)
+        every, most, length = PRESENT, np.uint64(0), np.uint64(len(run))
+        for i in range(length):
+            every &= run[i]
+            most = max(most, run[i] & ADDRESS)
+        plain = every != 0 and most >> np.uint64(21) < regions
+        for i in range(length):  # nearly all in a region that the host maps as a whole: one look at a byte
+            kinds[i] = of_region[(run[i] & ADDRESS) >> np.uint64(21)] if plain else closer
+        for i in range(length):
+            part[i & np.uint64(3), kinds[i]] += 1
+        for j in range(len(part)):
+            for kind in range(hist.shape[1]):
+                hist[row, kind] += part[j, kind]
+                part[j, kind] = 0
+        for i in range(length if hist[row, closer] else np.uint64(0)):
+            if kinds[i] == closer:
+                kind = np.int64(host.absent)
                 if mapped(run[i], 1, X86):
-                    kind = np.uint8(frame_class(frame(run[i], 1, X86), host))
-            hist[row, kind] += 1
+                    kind = frame_class(frame(run[i], 1, X86), host)
+                hist[row, kind] += 1
+        hist[row, closer] = 0
 
 
 @called_hook
