@@ -57,7 +57,7 @@ class Grid(NamedTuple):
 
 
 def grid(key: str, caption: str, columns: Mapping[Any, Column], table: DataFrame, **more: Any) -> Grid:
-    return Grid(key, caption, columns, table.to_dict("records"), **more)
+    return Grid(key, caption, columns, DataFrame(table).to_dict("records"), **more)  # no attrs to copy
 
 
 def matrix(key: str, caption: str, table: DataFrame, text: Callable[[Any], str], hint: str = "") -> Grid:

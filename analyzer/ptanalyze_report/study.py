@@ -78,12 +78,12 @@ class Study:
     @cached_property
     def base(self) -> dict[str, Any]:
         """The baseline's row."""
-        return dict(self.frame[self.frame["policy"] == self.baseline].to_dict("records")[0])
+        return dict(DataFrame(self.frame).query("policy == baseline").to_dict("records")[0])
 
     @cached_property
     def best(self) -> dict[str, Any]:
         """The row that the advice names: the fastest within the budget, which may be the baseline's."""
-        return dict(self.frame[self.frame["over"] == ""].to_dict("records")[0])
+        return dict(DataFrame(self.frame).query("over == ''").to_dict("records")[0])
 
     @property
     def timed(self) -> bool:

@@ -83,8 +83,9 @@ def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concat
     @wraps(draw)
     def inside(table: DataFrame, /, *args: P.args, **kwargs: P.kwargs) -> Figure:
         texts = [name for name, of in table.dtypes.items() if of.kind not in "biuf"]
-        shown = table.assign(**{name: table[name].map(printable_texts) for name in texts})
-        shown.attrs = printable_texts(table.attrs)
+        bare = DataFrame(table)  # pandas copies attrs with each slice: what plots need of them
+        shown = bare.assign(**{name: bare[name].map(printable_texts) for name in texts})
+        shown.attrs = printable_texts({key: of for key, of in table.attrs.items() if key != "units"})
         with matplotlib.rc_context(LOOK):
             figure = draw(shown, *args, **kwargs)
             FigureCanvasAgg(figure)
