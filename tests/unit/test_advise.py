@@ -12,7 +12,7 @@ from ptanalyze.analysis import counting, verdict
 from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.whatif import replay_scenario, whatif
+from ptanalyze.analysis.whatif import replay, replay_scenario, whatif
 from ptanalyze.core.columns import CAREFUL, GONE, MEASURED, Section, message, messages, noted
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
@@ -241,6 +241,18 @@ FOUR = {"nodes": 4, "threads": 4, "pattern": "sequential"}
 CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 
 
+def of_asked(report):
+    """The Verdict by the policies that were asked for, nothing besides."""
+    return verdict.verdict(report.replayed.results, report.program)
+
+
+def test_page_size_is_named_beside_what_was_asked_for_as_whatif_names_it():
+    advised = advise("lookup", policies=["hydra"])
+    assert advised.verdict.record() == replay("lookup", "hydra", judged=True).verdict.record()
+    assert advised.verdict.kind == verdict.PAGES
+    assert of_asked(advised).kind == verdict.TABLES and "thp" not in set(advised.frame["policy"])
+
+
 @pytest.mark.parametrize(
     ("vm", "policy", "kind", "action"),
     [
@@ -253,9 +265,9 @@ CACHED = {"nodes": 4, "threads": 4, "sharing": "private", "init_trace": False}
 )
 def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, kind, action):
     """Its threads moved to node 1; first-touch as such is not named, it needs a further start."""
-    report = advise(f"vm-numa-{vm}", policies=[policy], threads_on="1,1,1,1,1")
-    assert (report.verdict.kind, report.verdict.action.code) == (kind, action)
-    assert ("as-started" in [one.code for one in report.verdict.cautions][:2]) is (policy == "first-touch")
+    found = of_asked(advise(f"vm-numa-{vm}", policies=[policy], threads_on="1,1,1,1,1"))
+    assert (found.kind, found.action.code) == (kind, action)
+    assert ("as-started" in [one.code for one in found.cautions][:2]) is (policy == "first-touch")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +282,7 @@ def test_the_verdict_of_a_vm_names_who_can_do_something_on_mainline(vm, policy, 
 def test_the_verdict_is_what_the_capture_was_made_for(tmp_path, size, made, policies, kind, action):
     capture = synth(tmp_path / "made", size, accesses=60_000 if made is not MOVED else 200_000, **made)
     report = advise(capture, policies=policies)
-    found = report.verdict
+    found = of_asked(report)
     assert found.kind == kind and (found.action and found.action.code) == action
     assert ("page tables alone" in report.sentence) is (kind == verdict.DATA), "the action places data, too"
     gains = {part.kind: part.gain for part in found.parts}
@@ -360,7 +372,7 @@ def test_interleaving_is_typed_where_it_changes_what_one_node_serves(tmp_path, m
     capture = synth(tmp_path / "made", "1G", accesses=400_000, init_trace=False, **made)
     machine = "epyc-7543-16-nodes" if made["nodes"] == 16 else "vmitosis-cascade-lake"
     policies = ["vmitosis-migrate"] if "guest" in made else ["thp", "hydra"]
-    found = advise(capture, policies=policies, stands_for=larger, machine=machine).verdict
+    found = of_asked(advise(capture, policies=policies, stands_for=larger, machine=machine))
     assert found.kind == kind and (found.action and found.action.code) == action
 
 

@@ -22,7 +22,7 @@ from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memo
 from .replay import must_allow
 from .setup import Policies, Setup, numbered, open_replay_capture, policies_of, setup_of
 from .verdict import FEW, WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
-from .whatif import chosen, must_tell, replay_scenario
+from .whatif import chosen, mainline, must_tell, replay_scenario
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -91,19 +91,27 @@ def advise_scenario(
         refused = dict[str, str]()
         try:
             plans = chosen(compared, scenario, setup)
-            results = replay_scenario(scenario, plans, setup, provenance, refused, others)
+            more = mainline(scenario, plans) if asked else {}
+            every = replay_scenario(scenario, [*plans, *more.values()], setup, provenance, refused, others)
             break
         except BrokenPolicyError as error:
             if asked:
                 raise
             say(f"{error}; left out")
             compared = [one for one in compared if one[0] != error.policy]
+    base, about = every[0], workload(scenario, others)
+    notes = untold(refused, base, about.command)
+    refused = {name: why for name, why in refused.items() if name not in more}
+    results = [result for result in every if result.policy not in more]
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked, base = rank(results, limit, horizon), results[0]
+    ranked = rank(results, limit, horizon)
     results = [base, *(advice.result for advice in ranked if advice.result is not base)]
-    replayed = Replayed(results, setup.machine, fits_caches=scenario.fits_caches)
-    return Advised(ranked, refused, replayed, workload(scenario, others))
+    over = {label_of(advice.result) for advice in ranked if advice.over}
+    gained = {label_of(one.result): one.gain for one in ranked}
+    offered = [result for result in every if result.policy in more]
+    said = verdict(results, about, offered, over, notes, gained)
+    return Advised(ranked, refused, Replayed(results, setup.machine, {}, scenario.fits_caches), about, said)
 
 
 @dataclass(frozen=True)
@@ -113,23 +121,18 @@ class Advised:
     refused   {policy: why the capture does not allow it}
     replayed  all tables of the same run, the baseline first, then the others, the best first
     program   how it runs
+    verdict   of these policies and what mainline Linux offers besides
     """
 
     ranked: Sequence[Advice]
     refused: Mapping[str, str]
     replayed: Replayed
     program: Workload
+    verdict: Verdict
 
     @property
     def base(self) -> Result:
         return self.replayed.results[0]
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        over = {label_of(advice.result) for advice in self.ranked if advice.over}
-        gained = {label_of(one.result): one.gain for one in self.ranked}
-        notes = untold(self.refused, self.base, self.program.command)
-        return verdict(self.replayed.results, self.program, over=over, notes=notes, gained=gained)
 
     @property
     def best(self) -> Result:

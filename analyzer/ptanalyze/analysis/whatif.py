@@ -88,7 +88,7 @@ def replay_scenario(
         must_be_enough(captured)
     done: dict[int, Counts] = {}
     for scenario, runs in by_scenario(plans, captured, refused):
-        counts = _replayed(scenario, runs, setup, any(run.plan is plans[0] for run in runs))
+        counts = _replayed(scenario, runs, setup, data=not done)  # of the baseline, which comes first
         done |= {id(run.plan): of_run for run, of_run in zip(runs, counts, strict=True)}
     larger, machine = captured.growth, captured.machine
     loaded = larger.factor > 1 and machine.latency.contended is not None
@@ -213,12 +213,8 @@ def replay(
     scenario, others, refused = known.scenario(setup), known.others(setup), dict[str, str]()
     asked = asked_or_usual(policies, known.snapshot)
     plans = chosen(asked, scenario, setup)
-    mainline = (HUGE,) if scenario.snapshot.native else (HUGE, RESET)
-    more = {*mainline} - {plan.name for plan in plans} if judged and scenario.traced else set()
-    besides = [plan_for(name).beside(plans[0]) for name in mainline if name in more]
-    if besides:
-        must_tell(scenario)
-    every = replay_scenario(scenario, [*plans, *besides], setup, known.provenance, refused, others)
+    more = mainline(scenario, plans) if judged else {}
+    every = replay_scenario(scenario, [*plans, *more.values()], setup, known.provenance, refused, others)
     notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
     refused = {name: why for name, why in refused.items() if name not in more}
     results = [result for result in every if result.policy not in more]
@@ -226,6 +222,16 @@ def replay(
     compared = [result for result in every if result.policy in more]
     said = verdict(results, workload(scenario, others), compared, notes=notes) if judged else None
     return Replayed(results, setup.machine, refused, scenario.fits_caches, said)
+
+
+def mainline(scenario: Scenario, plans: Sequence[Plan]) -> dict[str, Plan]:
+    """{name: Plan} of what mainline Linux offers besides the plans for a traced Scenario; errors as of
+    `must_tell`."""
+    names = {HUGE} if scenario.snapshot.native else {HUGE, RESET}
+    more = names - {plan.name for plan in plans} if scenario.traced else ()
+    if more:
+        must_tell(scenario)
+    return {name: plan_for(name).beside(plans[0]) for name in sorted(more, reverse=True)}
 
 
 def must_tell(scenario: Scenario) -> None:
