@@ -473,6 +473,8 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     service = verdict.verdict([base, huge], replace(about, started=False)).action
     assert (service and service.code) == (action and "malloc") and "./app" not in str(service)
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), "for mmap of its own it is nothing"
+    old = verdict.verdict([base, huge], replace(about, started=False, collapses=False)).action
+    assert (old and old.code) == (None if action == "malloc" else action), "from the next start on"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

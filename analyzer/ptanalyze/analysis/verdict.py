@@ -83,6 +83,7 @@ class Workload:
     process        what -p takes for the captured process, the name of its program; PID where none is known
     started        whether it was recorded from its start, as who recorded it; else it runs as a service does
     command        what starts it, ./app where that is not known, or of more than TYPED characters
+    collapses      whether its kernel lets another process make its pages huge
     """
 
     walks: np.ndarray
@@ -104,6 +105,7 @@ class Workload:
     process: str = "PID"
     started: bool = True
     command: str = "./app"
+    collapses: bool = True
 
     @property
     def number(self) -> str:
@@ -190,6 +192,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         process=process_of(snapshot.facts, command),
         started=whole and "another_user" not in snapshot.facts,
         command=start_of(scenario.trace) if whole else "./app",
+        collapses=scenario.linux >= (6, 1),  # process_madvise(MADV_COLLAPSE), mm/madvise.c
     )
 
 
@@ -682,7 +685,10 @@ def _huge(part: Part, about: Workload) -> Message | None:
     line, where = f"{as_root()} hugepages -p {about.process} --yes", "here" if about.vm is None else "guest"
     named = {"where": message("where", where), "knob": message("knob", knob), "number": about.number}
     named["start"] = about.command
-    typed = message("type", knob if about.started and knob != "arenas" else "malloc", line=line, **named)
+    runs = knob in ("arenas", "malloc") or (about.collapses and not about.started)
+    if runs and not about.collapses:
+        return None
+    typed = message("type", "malloc" if runs else knob, line=line, **named)
     both = about.vm is not None and about.host_small > HOST_IS_HUGE
     return message("type", "in-both", line=typed) if both else typed
 
