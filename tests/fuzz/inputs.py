@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from command_line import LEAVES
 from ptanalyze.analysis.ranking import memory_limit
-from ptanalyze.cli import ptanalyze
 from ptanalyze.cli.options import duration, pid, size
 from ptanalyze.cli.replay_options import configured, split_names
 from ptanalyze.core.errors import UsageError, pair_of
@@ -88,6 +88,7 @@ ADDRESSES = [0, 0x555555400000, 0x555555401000, 0x555555800000, 0x7FFF00001000, 
 EDGES = [*ADDRESSES, 1 << 63, (1 << 64) - 1]
 HEAVY = 0.2  # the share of captures that are replayed too
 NEVER = {"record", "dump", "validate"}  # they run programs, or read no input
+ASKED = [(name.split(), one) for name, one in LEAVES.items() if name.split()[0] not in NEVER]
 POLICIES = [name for name in policy_names() if name != "outside"]
 SIZES = ["4M", "64M", "1", "0", "-1", "1E", "nan", "x", "99999999999999T", "4096", "3M"]
 
@@ -154,9 +155,9 @@ def pair(r, bases, place):
 
 def options(r, bases, place):
     """A call with arguments and options drawn for a subcommand."""
-    path, command = r.choice(commands())
+    path, command = r.choice(ASKED)
     if path == ["report"] and r.random() < 0.95:
-        path, command = r.choice(commands())
+        path, command = r.choice(ASKED)
     arguments = list(path)
     for parameter in command.params:
         arguments += drawn(parameter, r, [*bases, *bases, r.choice(OPTIONS)], path)
@@ -164,18 +165,6 @@ def options(r, bases, place):
         arguments += ["--size", r.choice(SIZES), "--accesses", "1000"]
     os.chdir(place)
     return [arguments]
-
-
-def commands(group=ptanalyze, path=()):
-    """[(path, click command)] of all that reads captures or texts."""
-    found = []
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group):
-            found += commands(command, (*path, name)) if name not in NEVER else []
-        elif name not in NEVER:
-            found.append(([*path, name], command))
-    return found
 
 
 def drawn(parameter, r, captures, path):
