@@ -19,7 +19,6 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError, bundled
 from ptanalyze.core.machine import NOTHING_MOVES, Latency, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.world.page_homes import first_touches
 from ptanalyze.world.thread_placement import place
 from replay_cases import HEAP, REGIONS, case, events, run, scenario_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_topology, build_trace, small_machine
@@ -103,31 +102,6 @@ def test_each_host_table_that_was_needed_is_where_the_twin_has_it(one):
     _, twin = touched(one)
     homes = scenario_of(one).host_first_homes
     assert {table: node for table, node in enumerate(homes.tolist()) if node >= 0} == twin.hosts(one.space)
-
-
-TWO_BREAKS = [(Event.BRK, (end,), end) for end in (HEAP + 3 * REGION, HEAP + REGION + PAGE)]
-
-
-@pytest.mark.parametrize(
-    ("calls", "left"),
-    [
-        ([(Event.MUNMAP, (HEAP + REGION, REGION), 0)], [0, 2]),
-        ([(Event.MMAP, (0, REGION, 3, 0x32), HEAP + REGION)], [0, 2]),
-        (TWO_BREAKS, [0, 1]),
-        ([(Event.MREMAP, (HEAP, 3 * REGION, REGION, 0), HEAP)], [0]),
-        ([(Event.MREMAP, (HEAP + REGION, REGION, REGION, 3), HEAP + 8 * REGION)], [0, 2]),
-        ([(Event.MREMAP, (HEAP + REGION, REGION, PAGE, 3), HEAP + 8 * REGION)], [0, 2]),
-        ([(Event.MADVISE, (HEAP, 3 * REGION, 14), 0)], [0, 1, 2]),
-    ],
-    ids=["munmap", "mmap over", "brk", "mremap cuts", "mremap moves", "mremap cuts and moves", "madvise"],
-)
-def test_what_a_call_unmapped_as_a_whole_has_no_first_toucher(calls, left):
-    """free_pgtables frees the table with what it maps: the next fault is the first again."""
-    happened = [(0, 1, Event.FIRST_TOUCH, (HEAP + k * REGION,), 0) for k in range(3)]
-    happened += [(0, 0, *call) for call in calls]
-    trace = build_trace([(0, [HEAP])], [*happened, (0, 0, Event.ROI_START, (), 0)])
-    regions = first_touches(trace, place(trace, small_machine(2), "round-robin")).region
-    assert regions.tolist() == [(HEAP >> 21) + k for k in left]
 
 
 @pytest.mark.twin
