@@ -336,7 +336,7 @@ def test_colour_is_for_terminals_and_not_with_no_color(on_the_path):
     assert "\x1b[36m" in in_a_terminal(on_the_path, arguments)
     assert "\x1b[36m" not in in_a_terminal(on_the_path, arguments, NO_COLOR="1")
     words = [on_the_path / "ptanalyze", *arguments]
-    piped = subprocess.run(words, env=environment(on_the_path), capture_output=True)
+    piped = subprocess.run(words, env=environment(on_the_path, TERM="xterm-256color"), capture_output=True)
     assert piped.returncode == 0 and b"\x1b" not in piped.stdout
 
 

@@ -103,12 +103,6 @@ def test_json_has_no_number_that_json_has_not(capsys):
         plain(object())
 
 
-def test_what_is_piped_has_no_colour(capsys, monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    print_view([Section("heading", {"what": 1})])
-    assert not re.search("\x1b", capsys.readouterr().out)
-
-
 class Log(io.StringIO):
     """Standard error that is no terminal; `line` is set when something was written."""
 
