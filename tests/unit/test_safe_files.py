@@ -89,16 +89,6 @@ def test_an_unfinished_name_cannot_be_guessed_and_goes_when_the_block_fails(tmp_
     assert len(names) == 2 and all(NAME.fullmatch(name) for name in names) and not os.listdir(tmp_path)
 
 
-def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "out").symlink_to(victim)
-    (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
-    with atomic_write(tmp_path / "out") as file:
-        file.write(b"new")
-    assert victim.read_text() == "precious" and not (tmp_path / "out").is_symlink()
-
-
 def test_a_file_replaces_another_and_names_may_be_long(tmp_path):
     path = tmp_path / ("n" * 255)
     for text in (b"old", b"new"):
