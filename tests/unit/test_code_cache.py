@@ -174,15 +174,13 @@ def test_another_function_under_a_name_is_compiled_anew(program):
         assert program.run() == (result, False)
 
 
-def test_what_no_file_holds_is_not_kept(program):
-    """The next process knows nothing of `__main__`, a session or a notebook."""
-    program.write("main", MAIN.replace("from hooks import add", HOOKS))
-    assert program.run() == program.run() == (35, False)
-
-
-def test_code_for_a_type_that_no_file_holds_is_not_kept(program):
-    """A policy of a notebook may lend its state to hooks of the package."""
-    program.write("main", MAIN.replace("from state import State", STATE))
+@pytest.mark.parametrize(
+    ("imported", "here"), [("from hooks import add", HOOKS), ("from state import State", STATE)]
+)
+def test_what_no_file_holds_is_not_kept(program, imported, here):
+    """The next process knows nothing of `__main__`, a session or a notebook, whose policy may lend its state
+    to hooks of the package."""
+    program.write("main", MAIN.replace(imported, here))
     assert program.run() == program.run() == (35, False)
 
 
