@@ -53,8 +53,7 @@ def test_separated_cells_are_read(file, mark):
         ["7", "", "instructions:u", "0.34%", "1000", "100.00", "1.5", "insn per cycle"],
         ["", "", "", "", "", "1.5", "stalled"],
     ]
-    modes = "" if mark == ":" else "u"
-    run = read_run(file(text(mark=mark, modes=modes) + "\n".join(map(mark.join, others))))
+    run = read_run(file(text(mark=mark) + "\n".join(map(mark.join, others))))
     assert values(run) == EXPECTED and (run.cpus, run.seconds) == (0.999, SECONDS)
 
 

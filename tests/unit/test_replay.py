@@ -352,19 +352,11 @@ def test_the_region_is_from_its_first_start_to_its_last_end(kinds, begin, end, s
     assert len(region.findings) == bool(said) and said in "".join(one.text for one in region.findings)
 
 
-def results_of_two(*events):
-    """Results of one thread that touches two mapped pages within its region, and of another on another
-    node."""
-    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(2)], nodes=2)
-    chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
-    scenario = scenario_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))
-    plans = [plan_for(name) for name in ("linux", "mitosis", "hydra")]
-    return replay_scenario(scenario, plans, Setup.of(machine=small_machine(2), costs=COSTS))
-
-
 def test_teardown_after_the_region_changes_no_count_and_no_price():
+    """One thread touches two mapped pages within its region, another one of them, on another node."""
+    chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
     end, teardown = (2, 0, END, (), 0), (2, 0, CALL, (HEAP, 2 * PAGE), 0)
-    without, after, inside = results_of_two(end), results_of_two(end, teardown), results_of_two(teardown, end)
+    without, after, inside = (results(chunks, calls) for calls in ([end], [end, teardown], [teardown, end]))
     for quiet, torn, priced in zip(without, after, inside, strict=True):
         assert (quiet.events == torn.events).all()
         assert quiet.row() == torn.row() and quiet.local_tables == torn.local_tables

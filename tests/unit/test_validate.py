@@ -429,10 +429,8 @@ MIB, SCAN = 30 * 1024, 256
 @pytest.mark.parametrize("period", [100, 110, 500, 1000, 1690, 24000])
 @pytest.mark.parametrize("local", range(0, 101, 5))
 def test_the_period_follows_the_kernel_s_integers(period, local):
-    slot, ratio = (
-        -(-period // 10),
-        local // 10,
-    )  # update_task_scan_period, of a task that shares all its pages
+    """update_task_scan_period, of a task that shares all its pages."""
+    slot, ratio = -(-period // 10), local // 10
     step = max(ratio - 7, 1) * slot if ratio >= 7 else -(7 - ratio) * slot
     expected = max(period + step, 100)
     assert vmitosis_moved.next_period(period, local / 100, SCAN) == pytest.approx(expected)

@@ -240,19 +240,9 @@ def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapsh
     frames = [int(snapshot.host.frame[0]), int(second.frame[0])]
     places = zip(frames, (0, len(snapshot.host)), strict=True)
     roots = tuple(Root(frame=frame, kind="tdp_mmu", table=table) for frame, table in places)
-    join(
-        *write_both(
-            tmp_path,
-            snapshot,
-            replace(
-                host_dump(
-                    snapshot, roots=roots, vcpus=tuple(Vcpu(tid=tid, root=frames[walked]) for tid in (1, 2))
-                ),
-                tree=tree,
-            ),
-        ),
-        tmp_path / "vm",
-    )
+    vcpus = tuple(Vcpu(tid=tid, root=frames[walked]) for tid in (1, 2))
+    dump = replace(host_dump(snapshot, roots=roots, vcpus=vcpus), tree=tree)
+    join(*write_both(tmp_path, snapshot, dump), tmp_path / "vm")
     made = snapshot_files.read_snapshot(tmp_path / "vm").host
     expected = (snapshot.host, second)[walked]
     assert np.array_equal(made.entries, expected.entries) and np.array_equal(made.parent, expected.parent)
