@@ -88,17 +88,6 @@ def assert_as_naive(snapshot, trace, machine, batch, threads=1):
     assert next(walks, None) is None
 
 
-def cold(snapshot, address):
-    _, ((_, reads),) = passes(snapshot, strategies.build_trace([(0, [address])]))
-    return bits(reads.read[0])
-
-
-@pytest.mark.parametrize(("levels", "reads"), [(4, 4), (5, 5)])
-def test_a_cold_native_walk_reads_one_entry_a_level(levels, reads):
-    got = cold(strategies.build_snapshot([(GIB, 5)], levels=levels), GIB)
-    assert got == {8 * g for g in range(1, reads + 1)}
-
-
 @pytest.mark.parametrize(("guest", "host", "reads"), [(4, 4, 24), (5, 5, 35), (4, 5, 29), (5, 4, 29)])
 def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest, host, reads):
     """Frames lie 512 GiB apart, so that no nested walk leaves an entry that helps the next."""
@@ -114,11 +103,6 @@ def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest,
     host_bits = {8 * g + h for g in range(guest + 1) for h in range(1, host + 1)}
     assert bits(got.read[0]) == host_bits | {8 * g for g in range(1, guest + 1)}
     assert len(bits(got.read[0])) == reads
-
-
-@pytest.mark.parametrize(("level", "reads"), [(1, 4), (2, 3), (3, 2)])
-def test_a_huge_leaf_ends_a_walk_early(level, reads):
-    assert len(cold(strategies.build_snapshot([(GIB, 1 << 18, level)]), GIB + KIB4)) == reads
 
 
 def hit_rate(ways, directories, fresh, walks=12_000):
