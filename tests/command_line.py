@@ -1,5 +1,6 @@
 """All commands of the program by name, and how one fails."""
 
+import json
 import re
 
 import click
@@ -24,6 +25,12 @@ LEAVES = {name: command for name, command in EVERY.items() if not isinstance(com
 
 def takes(command, option):
     return any(option in one.opts for one in command.params)
+
+
+def result_of(ran):
+    """What a command with --json answered."""
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["result"]
 
 
 # How a command fails: with one line and an exit code.

@@ -1,6 +1,5 @@
 """Answers about live processes without a trace, and about the bundled VMs."""
 
-import json
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ import click
 import pytest
 
 from captures import one_node_capture
+from command_line import result_of
 from native.dumping import wait_for
 from ptanalyze.cli.options import pid
 from ptanalyze.core.errors import bundled
@@ -87,11 +87,6 @@ def vm(vms, request):
     return vms[request.param]
 
 
-def result(ran):
-    assert ran.code == 0, ran
-    return json.loads(ran.out)["result"]
-
-
 def shares(table):
     """{class: [share seen from each socket]} of one of classify's tables."""
     found = {(row["class"], row["socket"]): row["share"] for row in table["rows"]}
@@ -111,7 +106,7 @@ def test_an_oblivious_guest_has_almost_no_local_local(once, vms):
 
     Some 200 guest tables and 270 nested ones are few: the shares are a percent or two off 1/16.
     """
-    seen = {name: shares(result(once("classify", vm, "--json"))[0]) for name, vm in vms.items()}
+    seen = {name: shares(result_of(once("classify", vm, "--json"))[0]) for name, vm in vms.items()}
     assert seen[OBLIVIOUS]["Local-Local"] == pytest.approx([1 / 16] * 4, abs=0.03)
     assert min(seen[OBLIVIOUS]["Remote-Remote"]) > 0.45
     assert sum(seen[VISIBLE]["Local-Local"]) > 1.8 * sum(seen[OBLIVIOUS]["Local-Local"])
@@ -119,8 +114,8 @@ def test_an_oblivious_guest_has_almost_no_local_local(once, vms):
 
 def test_an_oblivious_guest_gains_as_much_by_groups_of_vcpus(once, vms):
     asked = ("-p", "vmitosis-replicate", "--set", "mode=no-f")
-    groups = result(once("whatif", vms[OBLIVIOUS], "--json", *asked))[-1]
-    nodes = result(once("whatif", vms[VISIBLE], "--json", "-p", "vmitosis-replicate"))[-1]
+    groups = result_of(once("whatif", vms[OBLIVIOUS], "--json", *asked))[-1]
+    nodes = result_of(once("whatif", vms[VISIBLE], "--json", "-p", "vmitosis-replicate"))[-1]
     assert groups["remote_reads"] == 0
     assert groups["speedup"] == pytest.approx(nodes["speedup"], abs=0.02)
 

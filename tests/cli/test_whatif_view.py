@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from command_line import is_one_line
+from command_line import is_one_line, result_of
 from ptanalyze import synth
 from ptanalyze.analysis.ranking import best_first, rank
 from ptanalyze.analysis.setup import REPLICATE
@@ -148,11 +148,6 @@ def test_ratios_near_one_have_three_decimals():
 
 
 # The commands that replay policies, asked as a new user would: sweep, advise, policies, a+b.
-
-
-def result_of(ran):
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)["result"]
 
 
 def test_the_readme_quotes_what_its_commands_answer(pt, tmp_path):
