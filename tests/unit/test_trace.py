@@ -200,11 +200,18 @@ def test_a_file_cut_anywhere_is_a_shorter_trace_or_refused(tmp_path, good):
         read_bytes(tmp_path, data[:100])
 
 
+def with_header(data, **fields):
+    """The file with other values in its header, whose checksum is right."""
+    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
+    for name, value in {**fields, "crc": 0}.items():
+        header[name] = value
+    header["crc"] = zlib.crc32(header.tobytes())
+    return header.tobytes() + data[HEADER_BYTES:]
+
+
 def test_an_unfinished_file_ends_at_its_last_whole_chunk(tmp_path, good):
     data, starts = good
-    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
-    header["ended"] = header["bytes"] = 0
-    trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES : starts[3]] + b"\0" * 100)
+    trace = read_bytes(tmp_path, with_header(data[: starts[3]] + b"\0" * 100, ended=0, bytes=0))
     assert trace.touches == 60 and trace.facts["ended"].startswith("unfinished")
     assert trace.facts["lost_bytes"] == 100
 
@@ -217,12 +224,6 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path, good):
         with pytest.raises(CaptureError) as error:
             read_bytes(tmp_path, bytes(flipped))
         assert "bad.ptt" in str(error.value)
-
-
-def resealed(header):
-    header["crc"] = 0
-    header["crc"] = zlib.crc32(header.tobytes())
-    return header.tobytes()
 
 
 IMPOSSIBLE = [  # lines of pages
@@ -240,10 +241,8 @@ IMPOSSIBLE = [  # lines of pages
     ],
 )
 def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, value, why):
-    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
-    header[field] = value
     with pytest.raises(CaptureError, match=field + why):
-        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+        read_bytes(tmp_path, with_header(good[0], **{field: value}))
 
 
 def estimated(*lines):
@@ -293,11 +292,9 @@ def frame(payload, **fields):
     ],
 )
 def test_a_frame_with_a_good_checksum_and_bad_contents_is_refused(tmp_path, good, payload, fields, why):
-    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
-    body = frame(b"\0", records=1, accesses=1) + frame(payload, **fields)
-    header["bytes"] = HEADER_BYTES + len(body)
+    data = good[0][:HEADER_BYTES] + frame(b"\0", records=1, accesses=1) + frame(payload, **fields)
     with pytest.raises(CaptureError, match=why):
-        read_bytes(tmp_path, resealed(header) + body)
+        read_bytes(tmp_path, with_header(data, bytes=len(data)))
 
 
 def test_a_trace_without_touches_is_refused_with_the_likely_reason(tmp_path):
@@ -314,10 +311,7 @@ def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
         writer.event(Event.MUNMAP, 5 << 12, 4096)
         writer.event(Event.MMAP, 0, 4096, result=-12)
         writer.event(Event.FIRST_TOUCH, 2 << 21)
-    data = (tmp_path / "t.ptt").read_bytes()
-    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
-    header["guest_base"] = 1 << 30
-    trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES:])
+    trace = read_bytes(tmp_path, with_header((tmp_path / "t.ptt").read_bytes(), guest_base=1 << 30))
     assert touches_of(trace) == [(5 + (1 << 18), True, 1)]
     assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12, 0]
     assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0, (2 << 21) + (1 << 30)]
