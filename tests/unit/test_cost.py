@@ -27,7 +27,7 @@ from ptanalyze.core.machine import Cache, Latency, load_costs, load_machine
 from ptanalyze.core.trace import Event, Placement
 from ptanalyze.cost import counts
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.counts import DRAM, FLUSHES, LLC, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
+from ptanalyze.cost.counts import DRAM, FLUSHES, MADE, SHOOTDOWNS, STEADY, CallCost, held_ns, lock_held
 from ptanalyze.cost.price import OVERLAP
 from ptanalyze.cost.throughput import spent
 from ptanalyze.kernels.replay import counters
@@ -357,13 +357,6 @@ def test_a_call_that_changes_nothing_or_failed_flushes_nothing():
 # Prices: closed forms of the additive law, and its intervals.
 
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
-
-
-def test_a_dram_read_costs_the_latency_of_its_node():
-    count = counters(2)
-    count.reads[8, 0, 0, DRAM], count.reads[8, 0, 1, DRAM], count.reads[16, 1, 0, LLC] = 3, 2, 5
-    read = counts.read_cycles(MACHINE)
-    assert counts.walk_cycles(count.reads, read, 0.0).tolist() == [3 * 200 + 2 * 400 + 5 * 50, 0]
 
 
 @given(arrays(np.int64, (48, 2, 2, 4), elements=st.integers(0, 9), fill=st.just(0)), st.integers(0, 9))

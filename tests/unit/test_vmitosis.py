@@ -159,22 +159,6 @@ def test_of_as_many_pairs_of_tables_as_there_are_pairs_of_nodes_each_has_one(nod
     assert abs(found.classes[:, LL].sum() - per_pair) <= 2 * nodes  # the tables of the tables take turns too
 
 
-def test_a_native_table_goes_round_the_nodes_in_the_order_of_first_use():
-    vas = [HEAP + k * REGION for k in range(12)]
-    snapshot = build_snapshot([(va, 512 * k) for k, va in enumerate(vas)], nodes=4)
-    home = run(case(snapshot, build_trace([(0, vas)]), 4), "interleave").states[0].home
-    assert home.tolist() == [k % 4 for k in range(len(home))]
-
-
-def test_a_weight_is_the_number_of_turns_that_a_node_has_in_a_round():
-    vas = [HEAP + k * REGION for k in range(20)]
-    snapshot = build_snapshot([(va, 512 * k) for k, va in enumerate(vas)], nodes=3)
-    home = run(case(snapshot, build_trace([(0, vas)]), 3), "interleave", {"weights": "3,0,1"}).states[0].home
-    assert home.tolist() == [(0, 0, 0, 2)[k % 4] for k in range(len(home))]
-    rest = answered(snapshot, [("interleave", {"weights": "3,0,1"})], nodes=3)[1]
-    assert np.count_nonzero(rest.reads.sum(axis=(0, 1, 3))) == 2
-
-
 def test_weights_hold_in_both_dimensions_independently(tmp_path):
     synthesize(
         Parameters(size=256 * MIB, nodes=4, threads=4, accesses=40_000, guest="visible", init_trace=False),
