@@ -307,21 +307,17 @@ def written_arrays(graph, pages, wrote):
     return {names[at] for at in where}
 
 
-@settings(deadline=None, max_examples=10)
-@given(st.integers(0, 99), st.integers(0, 2), st.sampled_from(["btree", "btree:4", "btree:256"]))
-def test_lookups_touch_what_the_twin_touches(seed, thread, pattern):
+@pytest.mark.parametrize("pattern", ["btree", "btree:4", "btree:256", "anneal"])
+@settings(deadline=None, max_examples=5)
+@given(st.integers(0, 99), st.integers(0, 2))
+def test_lookups_and_annealing_touch_what_the_twin_touches(pattern, seed, thread):
     plan = planned(pattern, seed=seed, threads=THREADS)
     fan = int(pattern.partition(":")[2] or 16)
-    expected = pages_and_writes(naive.lookups(8 * MIB, fan, key_of(plan), thread), 2000)
-    assert taken(page_source(plan, thread), 2000) == expected
-
-
-@settings(deadline=None, max_examples=10)
-@given(st.integers(0, 99), st.integers(0, 2))
-def test_annealing_touches_what_the_twin_touches(seed, thread):
-    plan = planned("anneal", seed=seed, threads=THREADS)
-    expected = pages_and_writes(naive.swaps(8 * MIB, key_of(plan), thread), 2000)
-    assert taken(page_source(plan, thread), 2000) == expected
+    if pattern == "anneal":
+        twin = naive.swaps(8 * MIB, key_of(plan), thread)
+    else:
+        twin = naive.lookups(8 * MIB, fan, key_of(plan), thread)
+    assert taken(page_source(plan, thread), 2000) == pages_and_writes(twin, 2000)
 
 
 def test_few_tables_that_are_interleaved_over_many_nodes_are_said_to_be_spread_by_chance(tmp_path, capsys):

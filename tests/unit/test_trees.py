@@ -172,17 +172,11 @@ def test_a_1_gib_page_resolves_each_of_its_regions_by_its_own_host_leaf():
     assert regions_of(snapshot, GIB, GIB + MIB2, GIB + 2 * MIB2).tlb_level.tolist() == [2, 1, 1]
 
 
-def test_a_parent_that_stands_after_its_child_is_refused():
+@pytest.mark.parametrize(("column", "table", "value"), [("parent", 2, 3), ("level", 3, 2)])
+def test_a_parent_after_its_child_and_a_wrong_level_are_refused(column, table, value):
     snapshot = build_snapshot([(GIB, 5)])
-    snapshot.guest.parent[2] = 3
-    with pytest.raises(CaptureError, match=r"gpt.tables: parent of table 2 = 3"):
-        regions_of(snapshot)
-
-
-def test_a_table_at_the_wrong_level_is_refused():
-    snapshot = build_snapshot([(GIB, 5)])
-    snapshot.guest.level[3] = 2
-    with pytest.raises(CaptureError, match="level of table 3 = 2"):
+    getattr(snapshot.guest, column)[table] = value
+    with pytest.raises(CaptureError, match=f"gpt.tables: {column} of table {table} = {value}"):
         regions_of(snapshot)
 
 
