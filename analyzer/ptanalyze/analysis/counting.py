@@ -41,7 +41,7 @@ from ..world.mm_events import region_of_interest
 from ..world.page_homes import moves_told
 from ..world.scaling import more_tables
 from ..world.scenario import Scenario
-from ..world.traced_program import LEFT_OUT, fills
+from ..world.traced_program import LEFT_OUT
 from .footprint import Use, leaves_by_node, use_of, with_reads
 from .leaf_classes import Classification, classify_heat, classify_pages
 from .replay import PolicyRun, at_shares, label, missed, sampled_lines, start, system_calls
@@ -158,7 +158,7 @@ def of_runs(run: PolicyRun, scenario: Scenario, steady: Scenario, counted: Findi
     found = [counted, *scenario.findings, *region.findings, *moves_told(scenario, steady.data_after)]
     found.append(noted("steady-state" if warm else COLD))
     if warm and region.begin is None and not scenario.steady_from:
-        found += fills(scenario.trace, scenario.captured)
+        found += scenario.captured.filling
         first, further = (one.events[:, FAULT].sum() for one in (run.first or run.counters, run.counters))
         found += [noted(REFILLS)] if 0 < first <= 2 * further else []
     found += idle_nodes(run.counters.classes, scenario.placement.cpu_node)

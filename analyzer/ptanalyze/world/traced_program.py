@@ -59,7 +59,8 @@ def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = No
         new = np.flatnonzero(~seen[page])
         _, first = np.unique(page[new], return_index=True)
         seen[page[new]] = True
-        np.add.at(counts, np.searchsorted(stream.offset, begin + new[first], side="right") - 1, 1)
+        chunk = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
+        counts += np.bincount(chunk, minlength=len(counts))
         begin += len(block)
     return counts
 
@@ -207,6 +208,11 @@ class TracedProgram:
         if self.origin is not None and self.origin.trace is self.trace:
             return self.origin.undone
         return undoing(self.trace.events, self.steady_from)
+
+    @cached_property
+    def filling(self) -> list[Finding]:
+        """`fills` of its own trace: the same for all that is reshaped from it."""
+        return fills(self.trace, self)
 
     @property
     def times_captured(self) -> float:
