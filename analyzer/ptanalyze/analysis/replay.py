@@ -482,8 +482,7 @@ def _undo(runs: Sequence[PolicyRun], steady: Scenario, mapped: PteState) -> None
     before, pending, steps = steady.keeping(history=undone), mapped.pending.copy(), undone.steps
     count = len(steps.at)
     now = mapped._replace(changed=np.zeros(count, np.int32), made=np.zeros(count, np.uint8))
-    for step in range(count):
-        carry_out(step, undone.rows, steady.space.tables.parent, steps, now)
+    carry_out(0, count, undone.rows, steady.space.tables.parent, steps, now)
     mapped.pending[:] = pending
     for run in runs:
         run.take_uncounted(before, now)
@@ -518,8 +517,7 @@ def _carry(
             first += len(reads.page)
             if progress:
                 progress(first, walks, what)
-        for late in range(step, len(history.steps.at)):
-            carry_out(late, history.rows, parent, history.steps, mapped)
+        carry_out(step, len(history.steps.at), history.rows, parent, history.steps, mapped)
         everyone(no_reads(), np.zeros(0, np.uint8), last=True)
     if cut.counts_data:
         for run in runs:

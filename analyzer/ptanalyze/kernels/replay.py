@@ -388,7 +388,13 @@ def _make(table, parent, exists):
 
 
 @kernel
-def carry_out(step, rows, parent, steps, mapped):
+def carry_out(first, past, rows, parent, steps, mapped):
+    for step in range(first, past):
+        carry_out_one(step, rows, parent, steps, mapped)
+
+
+@called_hook
+def carry_out_one(step, rows, parent, steps, mapped):
     kind, by = steps.kind[step], np.int64(steps.call[step] == BALANCING)
     if kind == FREE:
         table = steps.number[step]
@@ -455,7 +461,7 @@ def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     """
     for w in range(page.size):
         while step < steps.at.size and steps.at[step] <= first + w:
-            carry_out(step, rows, parent, steps, mapped)
+            carry_out_one(step, rows, parent, steps, mapped)
             step += 1
         row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
         bit = ONE << np.uint64(entry & 63)
