@@ -31,7 +31,7 @@ from ptanalyze.kernels.replay import CLEAR, SET, UPDATE
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.contract import Policy
 from ptanalyze.policies.static_replicas import guest_part, masked
-from ptanalyze.world.mm_events import region_of_interest, within_region
+from ptanalyze.world.mm_events import MAP_FIXED, region_of_interest, within_region
 from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario
 from ptanalyze.world.traced_program import Effort
 from replay_cases import HEAP, as_a_kernel_does, case, cases, events, reads_of, run, scenario_of, with_events
@@ -168,15 +168,17 @@ def test_a_call_stays_between_its_chunks_where_the_first_run_walks_in_neither(be
 @given(data=st.data(), native=st.booleans())
 def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native):
     """At most one munmap, of nothing mapped before the first touch; if before it, of nothing mapped at all;
-    or one brk that shrinks the heap, of small pages: the twin finds the VMAs that are left in the end, the
-        further run takes the steps of the first, in which the VMAs were there that it unmapped."""
+    or one brk that shrinks the heap, of small pages; no MAP_FIXED and mremap of huge ones: the twin finds the
+    VMAs that are left in the end, the further run takes the steps of the first, with those of then."""
     drawn = data.draw(cases(native))
     calls, chunks = drawn.trace.events, drawn.trace.chunks
     untouched = np.append(chunks["first"], chunks["touches"].sum())[calls["chunk"]] == 0
     kept = np.isin(drawn.trace.events["kind"], CALLS_OF_ALL)
     unmaps, breaks = (np.flatnonzero(calls["kind"] == kind) for kind in (Event.MUNMAP, Event.BRK))
-    shrinks = breaks[1:][np.diff(calls["result"][breaks]) < 0]
-    kept[np.union1d(unmaps, shrinks)[not (drawn.space.regions.level > 1).any() :]] = False
+    shrinks, huge = breaks[1:][np.diff(calls["result"][breaks]) < 0], (drawn.space.regions.level > 1).any()
+    kept[np.union1d(unmaps, shrinks)[not huge :]] = False
+    fixed = (calls["kind"] == Event.MMAP) & (calls["d"] & MAP_FIXED > 0)
+    kept &= ~(huge & (fixed | (calls["kind"] == Event.MREMAP)))
     for gone in unmaps[kept[unmaps]]:
         start, end = int(calls["a"][gone]), int(calls["a"][gone]) + int(calls["b"][gone])
         mapped = calls[(calls["kind"] == Event.MMAP) & (untouched | untouched[gone])]
