@@ -11,7 +11,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.world.mm_events import chunk_at
 from ptanalyze.world.scenario import ScenarioOptions, captured_scenario
-from ptanalyze.world.traced_program import fills, first_walks
+from ptanalyze.world.traced_program import first_walks
 from ptanalyze_synth.capture import synth
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
@@ -92,7 +92,7 @@ def test_a_fill_ends_with_first_touches_whatever_pages_share_an_entry(joins):
     program = captured_scenario(snapshot, trace, ScenarioOptions(machine=machine))
     assert program.stream.offset[2] == 400 // joins
     assert (first_walks(program.stream, program.space.regions)[2:].sum() > 0) == (joins > 1)
-    (found,) = fills(trace, program)
+    (found,) = program.filling
     assert found.numbers["share"] == pytest.approx(1 / 3)
 
 
@@ -107,7 +107,7 @@ def test_short_and_long_fills_are_said_and_memory_that_just_grows_is_not(filling
     parts = [[(va, True, filling) for va in pages[k::20]] for k in range(20)]
     parts += [[(va, False, work) for va in pages]] * (work > 0) + [[(va, True, 1) for va in every[2000:]]]
     trace = build_trace([(0, part) for part in parts])
-    found = fills(trace, captured_scenario(snapshot, trace, ScenarioOptions(machine=small_machine(2))))
+    found = captured_scenario(snapshot, trace, ScenarioOptions(machine=small_machine(2))).filling
     share = filling / (filling + work + late / 2000)
     assert [(one.code, one.numbers["share"]) for one in found] == [(said, pytest.approx(share))] * bool(said)
 

@@ -103,13 +103,13 @@ def advise_scenario(
     notes = untold(refused, base, about.command)
     refused = {name: why for name, why in refused.items() if name not in more}
     results = [result for result in every if result.policy not in more]
+    offered = every[len(results) :]
     if asked:
         must_allow(refused, len(results) - len(plans) + len(asked))
     ranked = rank(results, limit, horizon)
     results = [base, *(advice.result for advice in ranked if advice.result is not base)]
     over = {label_of(advice.result) for advice in ranked if advice.over}
     gained = {label_of(one.result): one.gain for one in ranked}
-    offered = [result for result in every if result.policy in more]
     said = verdict(results, about, offered, over, notes, gained)
     return Advised(ranked, refused, Replayed(results, setup.machine, {}, scenario.fits_caches), about, said)
 

@@ -218,9 +218,9 @@ def replay(
     notes = _unknown(known, plans[0], setup, every[0], refused) if judged else []
     refused = {name: why for name, why in refused.items() if name not in more}
     results = [result for result in every if result.policy not in more]
+    offered = every[len(results) :]
     results = with_refusals(results, refused, len(results) - len(plans) + len(asked))
-    compared = [result for result in every if result.policy in more]
-    said = verdict(results, workload(scenario, others), compared, notes=notes) if judged else None
+    said = verdict(results, workload(scenario, others), offered, notes=notes) if judged else None
     return Replayed(results, setup.machine, refused, scenario.fits_caches, said)
 
 

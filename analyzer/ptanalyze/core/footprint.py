@@ -187,7 +187,8 @@ def filled(seconds: np.ndarray, curve: np.ndarray, lines: float) -> tuple[float,
         first = min(float(slope[0]), 1.0) if len(slope) else 1.0
         time = float(seconds[0] * (lines / curve[0]) ** (1 / first))
         return time, first * lines / time
-    at = np.concatenate([slope[:1], 2 * slope[:-1] * slope[1:] / (slope[:-1] + slope[1:]), slope[-1:]])
+    inner = 2 * slope[:-1] * slope[1:] / (slope[:-1] + slope[1:])
+    at = np.concatenate([slope[:1], inner, slope[-1:]])
     k = int(np.searchsorted(curve, lines)) - 1
     h, low, high = x[k + 1] - x[k], 0.0, 1.0
     wanted = np.log(lines)

@@ -200,7 +200,8 @@ class Result:
         most    price.most_by_place: what size leaves unsure does not reach beyond it
         doubts  findings on what one size does not tell
         """
-        unsure = min((BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE) * math.log(asked, 4), 1.0)
+        each = BY_SEARCH if found(doubts, SEARCHES) else BY_SIZE
+        unsure = min(each * math.log(asked, 4), 1.0)
         held = {fact: round(n * times) for fact, n in self.facts.items() if fact.endswith(HELD)}
         grown: dict[str, Any] = {"pages": self._more_pages(times, tables)}
         for name in ("speedup", "local_tables", "local_data", "walk_share", "table_share"):

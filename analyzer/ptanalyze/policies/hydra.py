@@ -284,7 +284,8 @@ def shoot_down(state, number, by, node, shootdowns, times, counters):
     state.sharing[by], state.flushed[by] = 0, NOTHING
     too_wide = mode == SINGLE and several and not shootdowns.single[number]
     too_wide = too_wide or (mode == MUNMAP_ALL and not shootdowns.kernel[number])
-    if mode == OFF or too_wide or (mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0):
+    shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
+    if mode == OFF or too_wide or shared:
         sharing = ~np.uint64(0)
     live = shootdowns.live[number]
     for there in range(live.size):

@@ -24,25 +24,6 @@ ONCE = 0.8  # of the walks
 SELDOM = 0.2  # first touches per access after that, to those before: else memory just grows
 
 
-def fills(trace: Trace, program: "TracedProgram") -> list[Finding]:
-    """Finding: a whole run touches its memory for the first time in its first part alone: up to where pages
-    are furthest ahead of accesses, or where it has nearly all."""
-    joined = joined_pages(program.space, program.machine.tlb.joins)
-    first, accesses = first_walks(program.stream, program.space.regions, joined), trace.chunks["accesses"]
-    if not first.any():
-        return []
-    held = program.machine.tlb.l2.entries * len(np.unique(program.placement.chunk_cpu))
-    if first.sum() > max(ONCE * len(program.stream), held):
-        return [noted("touched-once", CAREFUL, share=first.sum() / len(program.stream))]
-    pages, spent = (np.cumsum(each) / each.sum() for each in (first, accesses.astype(np.int64)))
-    for end in (np.argmax(pages - spent), np.searchsorted(pages, FIRST_TOUCHES)):
-        share, seldom = float(spent[end]), SELDOM * pages[end] * (1 - spent[end])
-        if (1 - pages[end]) * share <= seldom and WORTH_SAYING <= share <= 1 - WORTH_SAYING:
-            steps = 100 if 0.05 <= share <= 0.95 else 1000
-            return [noted(FILLS, share=share, percent=100 * float(np.ceil(steps * share)) / steps)]
-    return []
-
-
 def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = None) -> np.ndarray:
     """int64[chunks]: walks of each chunk that are the first to their page, of whatever size.
 
@@ -211,8 +192,22 @@ class TracedProgram:
 
     @cached_property
     def filling(self) -> list[Finding]:
-        """`fills` of its own trace: the same for all that is reshaped from it."""
-        return fills(self.trace, self)
+        """Finding: a whole run touches its memory for the first time in its first part alone: up to where
+        pages are furthest ahead of accesses, or where it has nearly all."""
+        joined = joined_pages(self.space, self.machine.tlb.joins)
+        first, accesses = first_walks(self.stream, self.space.regions, joined), self.trace.chunks["accesses"]
+        if not first.any():
+            return []
+        held = self.machine.tlb.l2.entries * len(np.unique(self.placement.chunk_cpu))
+        if first.sum() > max(ONCE * len(self.stream), held):
+            return [noted("touched-once", CAREFUL, share=first.sum() / len(self.stream))]
+        pages, spent = (np.cumsum(each) / each.sum() for each in (first, accesses.astype(np.int64)))
+        for end in (np.argmax(pages - spent), np.searchsorted(pages, FIRST_TOUCHES)):
+            share, seldom = float(spent[end]), SELDOM * pages[end] * (1 - spent[end])
+            if (1 - pages[end]) * share <= seldom and WORTH_SAYING <= share <= 1 - WORTH_SAYING:
+                steps = 100 if 0.05 <= share <= 0.95 else 1000
+                return [noted(FILLS, share=share, percent=100 * float(np.ceil(steps * share)) / steps)]
+        return []
 
     @property
     def times_captured(self) -> float:
