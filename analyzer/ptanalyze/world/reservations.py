@@ -108,15 +108,17 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     groups, group_of_vma = address_space.groups(space.snapshot, by)
     counts = np.zeros((len(groups), LINE + 1, LINE + 1), np.int64)
     unresolved, nested = np.zeros(len(groups), np.int64), Nested(space.snapshot.nested)
+    full = filled | (nested.tree.level > 1) | (address_space.leaf_entries(nested.tree) == 512)
     small = np.flatnonzero(tree.level == 1)
     for some, frame in bits.leaf_frames(tree, small):
         page = tree.base[small[some], None] + address_space.VMA_PAGES
         group = group_of_vma[address_space.vma_of(page.ravel(), vmas)]
-        mapped, line = frame.ravel() >= 0, host_lines(frame.ravel(), nested, filled)
+        mapped, line = frame.ravel() >= 0, host_lines(frame.ravel(), nested, full)
         np.add.at(unresolved, group[mapped & (line < 0) & (group >= 0)], 1)
         at = np.flatnonzero((line >= 0) & (group >= 0))
         each = at // LINE * len(groups) + group[at]
-        each = np.unique(each[np.append(True, np.diff(each) != 0)[: len(each)]])  # lines, once in each group
+        each = each[np.append(True, np.diff(each) != 0)[: len(each)]]
+        each = np.unique(each) if len(groups) > 1 else each  # lines, once in each group
         at, of = np.divmod(each, len(groups))
         mine = group.reshape(-1, LINE)[at] == of[:, None]
         own = np.sort(np.where(mine, line.reshape(-1, LINE)[at], -1), axis=1)
@@ -130,11 +132,15 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
     return Fragmentation(groups, counts, huge, unresolved)
 
 
-def host_lines(frame: np.ndarray, nested: Nested, filled: bool) -> np.ndarray:
-    """int64[n]: ePT cache line with the leaf entry of each guest frame, -1 where the host maps nothing."""
+def host_lines(frame: np.ndarray, nested: Nested, full: np.ndarray) -> np.ndarray:
+    """int64[n]: ePT cache line with the leaf entry of each guest frame, -1 where the host maps nothing.
+
+    full  bool[T]: host tables without holes, whose entries need not be read
+    """
     inside = (frame >= 0) & (frame >> 9 < len(nested.table))
     table = np.append(nested.table, address_space.NO_TABLE)[np.where(inside, frame >> 9, -1)]
-    there = (table >= 0) if filled else nested.host_frames(frame) >= 0
+    there, holes = (table >= 0) & full[table], np.flatnonzero((table >= 0) & ~full[table])
+    there[holes] = nested.host_frames(frame[holes]) >= 0
     level = nested.tree.level[table].astype(np.int64)
     return np.where(there, frame >> 9 * level - 6 << 2 | level, -1)
 
