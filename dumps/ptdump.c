@@ -180,6 +180,8 @@ static void refuse_differences(const struct description *about)
 		why = "; the process ran meanwhile, --stop holds it still";
 	else if (ksm_runs())
 		why = "; KSM is running and moves pages of stopped processes too, `echo 0 > /sys/kernel/mm/ksm/run` halts it";
+	else
+		why = "; compaction may have moved them, of stopped processes too: dump again";
 	fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
 	     about->verified->examples[0], why);
 }
