@@ -251,6 +251,19 @@ def test_page_size_is_named_beside_what_was_asked_for_as_whatif_names_it():
     assert advised.verdict.record() == replay("lookup", "hydra", judged=True).verdict.record()
     assert advised.verdict.kind == verdict.PAGES
     assert of_asked(advised).kind == verdict.TABLES and "thp" not in set(advised.frame["policy"])
+    how = {"memory": "4K", "machine": "vmitosis-cascade-lake"}
+    alone, beside = advise("vm-numa-visible", **how), advise("vm-numa-visible", policies=["hydra"], **how)
+    assert alone.verdict.action == beside.verdict.action, "what is beside keeps to the budget, too"
+
+
+@pytest.mark.parametrize(("kernel", "collapses"), [("5.15.0-91-generic", False), ("6.1.0-38-amd64", True)])
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_the_captured_kernel_can_do_is_known_without_a_trace_too(kernel, collapses, traced):
+    case = captured([(0, VAS)])
+    snapshot = replace(case.snapshot, facts={**case.snapshot.facts, "kernel": kernel})
+    options = ScenarioOptions(machine=small_machine(2))
+    about = verdict.workload(captured_scenario(snapshot, case.trace if traced else None, options))
+    assert (about.started, about.collapses) == (traced, collapses)
 
 
 @pytest.mark.parametrize(

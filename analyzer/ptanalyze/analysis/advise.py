@@ -102,14 +102,14 @@ def advise_scenario(
     base, about = every[0], workload(scenario, others)
     notes = untold(refused, base, about.command)
     refused = {name: why for name, why in refused.items() if name not in more}
-    results = [result for result in every if result.policy not in more]
-    offered = every[len(results) :]
+    judged = rank(every, limit, horizon)
+    ranked = [advice for advice in judged if advice.result.policy not in more]
+    offered = every[len(ranked) :]
     if asked:
-        must_allow(refused, len(results) - len(plans) + len(asked))
-    ranked = rank(results, limit, horizon)
+        must_allow(refused, len(ranked) - len(plans) + len(asked))
     results = [base, *(advice.result for advice in ranked if advice.result is not base)]
-    over = {label_of(advice.result) for advice in ranked if advice.over}
-    gained = {label_of(one.result): one.gain for one in ranked}
+    over = {label_of(advice.result) for advice in judged if advice.over}
+    gained = {label_of(one.result): one.gain for one in judged}
     said = verdict(results, about, offered, over, notes, gained)
     return Advised(ranked, refused, Replayed(results, setup.machine, {}, scenario.fits_caches), about, said)
 

@@ -47,7 +47,7 @@ from ..cost.law import PageTrial
 from ..cost.result import Result
 from ..policies import BOUND, RESEARCH, availability
 from ..world.address_space import leaf_entries
-from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed
+from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, allowed, linux
 from ..world.scaling import mapped_bytes
 from ..world.scenario import Scenario
 from ..world.thread_placement import RECORDED
@@ -192,7 +192,7 @@ def workload(scenario: Scenario, others: Sequence[Scenario] = ()) -> Workload:
         process=process_of(snapshot.facts, command),
         started=whole and "another_user" not in snapshot.facts,
         command=start_of(scenario.trace) if whole else "./app",
-        collapses=scenario.linux >= (6, 1),  # process_madvise(MADV_COLLAPSE), mm/madvise.c
+        collapses=linux("", snapshot.facts.get("kernel")) >= (6, 1),  # process_madvise(MADV_COLLAPSE)
     )
 
 
