@@ -24,7 +24,9 @@ import contextlib, io, json, sys, threading
 from pathlib import Path
 import ptanalyze
 from ptanalyze.__main__ import main
+from ptanalyze.show import terminal
 from ptanalyze.world import history
+terminal.show_duration = str  # in lines of progress, which a busy machine adds
 history.WORTH_COMPILING = 0  # else Python takes steps until somebody has compiled what does
 home = str(Path(ptanalyze.__file__).parent)
 sys.argv = ["ptanalyze", "whatif", "lookup", "-p", "hydra"]

@@ -49,18 +49,16 @@ def count_nested(entries, segments, host, kinds, part, hist):
         for i in range(length):  # nearly all in a region that the host maps as a whole: one look at a byte
             kinds[i] = of_region[(run[i] & ADDRESS) >> np.uint64(21)] if plain else closer
         for i in range(length):
+            if kinds[i] == closer:
+                kinds[i] = host.absent
+                if mapped(run[i], 1, X86):
+                    kinds[i] = frame_class(frame(run[i], 1, X86), host)
+        for i in range(length):
             part[i & np.uint64(3), kinds[i]] += 1
         for j in range(len(part)):
             for kind in range(hist.shape[1]):
                 hist[row, kind] += part[j, kind]
                 part[j, kind] = 0
-        for i in range(length if hist[row, closer] else np.uint64(0)):
-            if kinds[i] == closer:
-                kind = np.int64(host.absent)
-                if mapped(run[i], 1, X86):
-                    kind = frame_class(frame(run[i], 1, X86), host)
-                hist[row, kind] += 1
-        hist[row, closer] = 0
 
 
 @called_hook

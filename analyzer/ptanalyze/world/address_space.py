@@ -288,13 +288,16 @@ def host_classes(space: AddressSpace, of_table: np.ndarray, n: int) -> "Host":
     of_table  [T]: class of each table, below n
     """
     from ..kernels.classify import Host
-    from ..kernels.walker import CODES
+    from ..kernels.walker import CODES, Segments, count_mapped
 
     tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_table = of_table[first : first + len(tree)].astype(np.uint8)
     known, entries, encoding = of_table.copy(), read_only(tree.entries), CODES[tree.encoding]
-    known[(tree.level == 1) & (leaf_entries(tree) < 512)] = closer
+    small = np.flatnonzero(tree.level == 1).astype(np.int32)
+    mapped, ends = np.zeros(len(small), np.int64), np.full(len(small), 512, np.int16)
+    count_mapped(entries, Segments(small, np.zeros_like(ends), ends, mapped), encoding, mapped)
+    known[small[mapped < 512]] = closer
     table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
     of_region = np.where(table < 0, np.uint8(unmapped), np.append(known, 0)[table]).astype(np.uint8)
     return Host(of_region, of_table, table, entries, encoding, unmapped, absent, closer)

@@ -227,10 +227,10 @@ def _hosts_behind(
     tree, host_of = space.snapshot.guest, np.append(space.host_of, NOWHERE)
     for some, frame in leaf_frames(tree, leaves):
         which, slot = np.nonzero((frame >= 0) & kept(some))
-        table = leaves[some][which]
+        table, first = leaves[some][which], frame[which, slot] >> 9
         for level, regions in (1, 1), (2, 1), (3, 512):  # of 2 MiB that an entry maps
             at = tree.level[table] == level
-            region = (frame[which, slot][at, None] >> 9) + np.arange(regions)
+            region = first[at, None] + np.arange(regions)
             host = host_of[np.where(region < len(space.host_of), region, -1)]
             yield np.repeat(table[at], regions), host.ravel()
 
@@ -271,8 +271,9 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     node[moved] = NOWHERE
     place_pages(program, past, node)
     _first_touch(program, rows, node)
-    if moved.any() and not space.native:
-        _take_back(space, rows, DataNodes(node, host, host_row), moved)
+    for begin in range(0, 0 if space.native else len(moved), ROWS_AT_ONCE):
+        some = slice(begin, begin + ROWS_AT_ONCE)
+        _take_back(space, rows.leaf[some], DataNodes(node[some], host, host_row), moved[some])
     if not space.native:  # walks read the guest's entries, and of the host's tables where they are
         give_back(read_only(space.snapshot.nested.entries))
     mapped = past.mapped_pages(slice(None))
@@ -280,11 +281,12 @@ def data_nodes(program: TracedProgram, past: History) -> DataNodes:
     return DataNodes(guest, host, host_row)
 
 
-def _take_back(space: AddressSpace, rows: Rows, data: DataNodes, moved: np.ndarray) -> None:
-    """Host entries behind guest pages `moved` (bool[L, 512]) are where these are; larger ones stay."""
+def _take_back(space: AddressSpace, leaf: np.ndarray, data: DataNodes, moved: np.ndarray) -> None:
+    """Host entries behind guest pages `moved` (bool[n, 512], of the tables `leaf`) are where these are;
+    larger ones stay."""
     tree, level = space.snapshot.guest, space.tables.level.astype(np.int64)
-    row, slot = np.nonzero(moved & (data.guest >= 0) & (rows.leaf < space.guest_tables)[:, None])
-    table, node, shift = rows.leaf[row], data.guest[row, slot], SLOT_BITS * (level[rows.leaf[row]] - 1)
+    row, slot = np.nonzero(moved & (data.guest >= 0) & (leaf < space.guest_tables)[:, None])
+    table, node, shift = leaf[row], data.guest[row, slot], SLOT_BITS * (level[leaf[row]] - 1)
     page = (tree.base[table] >> np.uint64(PAGE_SHIFT)).astype(np.int64) + (slot << shift)
     frame = pages_of(tree, table, page)[0]
     inside = (frame >= 0) & (frame >> SLOT_BITS < len(space.host_of))

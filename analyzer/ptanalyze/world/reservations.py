@@ -204,9 +204,9 @@ def guest_pages(space: AddressSpace) -> GuestPages:
         number = np.full(len(run), -1)
         raw = snapshot.guest.entries[of[run[known]], slot[known]]
         number[known] = np.where(bits.leaf(raw, 1), bits.frame(raw, 1), -1)
-        inside = number < len(users)
+        inside = (number >= 0) & (number < len(users))
         inside[inside] = pool_of[number[inside] >> 9] != kernels.NO_POOL
-        mine = movable & inside & (number >= 0)
+        mine = movable & inside
         mine[mine] = users[number[mine]] == 1
         now[page[movable & ((number < 0) | mine)]] = kernels.FREE
         captured[page[mine]], users[number[mine]] = number[mine], kernels.MOVABLE
