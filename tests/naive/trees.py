@@ -1,6 +1,7 @@
 """Page tables as dicts: changed, compared, read from dumps and from hostile memory."""
 
 from collections import Counter
+from itertools import pairwise
 
 from naive.walker import FRAME, Dimension, leaf_frame
 
@@ -144,17 +145,21 @@ def blocks_the_host_maps(snapshot):
 
 
 def summary(snapshot, tree, table):
-    """(mapped pages, entry that gives its flags, first frame on the main node) of a leaf table."""
+    """(pages but that of zeros, how often it maps that, entry that gives its flags, first frame on the main
+    node) of a leaf table."""
+    rows = [[leaf_frame(int(e), 1, tree.encoding) for e in row] for row in tree.entries[tree.level == 1]]
+    zero = {a for row in rows for a, b in pairwise(row) if a == b}
     raw = [int(entry) for entry in tree.entries[table]]
     there = [entry for entry in raw if leaf_frame(entry, 1, tree.encoding) is not None]
     if not there:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     frames = [leaf_frame(entry, 1, tree.encoding) for entry in there]
     node = main_node(snapshot, frames)
     first = next(f for f in frames if snapshot.topology.node_of_frame([f])[0] == node)
     follows = {"x86": 1, "ept": 7, "kvm": 0x801}[tree.encoding]
     walked = [e for e in there if e & follows == follows or (tree.encoding == "ept" and e & follows)]
-    return len(there), (walked or there)[0], first
+    zeros = sum(f in zero for f in frames)
+    return len(frames) - zeros, zeros, (walked or there)[0], first
 
 
 # Two trees compared table by table, entry by entry, in dicts.

@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from captures import TRIAL
 from ptanalyze.analysis import counting, verdict
 from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_scenario, whatif
-from ptanalyze.core.columns import CAREFUL, GONE, MEASURED, Section, message, messages, noted
+from ptanalyze.core.columns import (
+    CAREFUL,
+    GONE,
+    MEASURED,
+    UNWRITTEN,
+    Section,
+    message,
+    messages,
+    noted,
+)
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -488,6 +498,23 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     assert ("GLIBC_TUNABLES" in str(found.action)) is (action == "glibc"), "for mmap of its own it is nothing"
     old = verdict.verdict([base, huge], replace(about, started=False, collapses=False)).action
     assert (old and old.code) == (None if action == "malloc" else action), "from the next start on"
+
+
+def test_memory_that_was_never_written_makes_what_huge_pages_give_unknown():
+    linux, thp = results("thp")
+    none, gain = Interval.exactly(1.0), Interval(1.3, 1.7, 2.5)
+    base = replace(linux, local_tables=none, local_data=none, classes=linux.classes[:1])
+    about = verdict.Workload(
+        np.array([9]), np.array([0, 9]), 4 << 30, allocator="glibc", huge_pages="madvise"
+    )
+    huge = replace(thp, speedup=gain, facts={"unwritten_bytes": 96 << 20})
+    found = verdict.verdict([base, huge], about)
+    assert [one.kind for one in found.answers] == [verdict.UNSURE] and found.action is None
+    assert [note.code for note in found.notes] == [UNWRITTEN] and found.limit.code == "single-open"
+    tried = replace(
+        huge, findings=(*huge.findings, noted(MEASURED, **msgspec.structs.asdict(TRIAL) | {"gain": gain}))
+    )
+    assert verdict.verdict([base, tried], about).kind == verdict.PAGES, "a trial has measured it"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

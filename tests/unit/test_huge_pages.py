@@ -30,7 +30,7 @@ from ptanalyze.formats.heat import ENDS, RECORD_DTYPE, ROUND
 from ptanalyze.policies import plan_for
 from ptanalyze.world import trees
 from ptanalyze.world.mm_events import advice
-from ptanalyze.world.scenario import Scenario, untouched
+from ptanalyze.world.scenario import Scenario, ScenarioOptions, captured_scenario, untouched
 from ptanalyze.world.trees import overlap, within
 from ptanalyze_pages.hugepages_command import view
 from ptanalyze_pages.mappings import half_of, line_to_type, rates, walks_by_vma
@@ -127,6 +127,17 @@ def test_leaf_tables_are_summed_up_as_the_naive_twin_does(rows, encoding):
     expected = [(k, *summary(snapshot, tree, k)) for k in tables.tolist()]
     got = [tuple(int(x) for x in row) for row in zip(*found, strict=True)]
     assert got == [row for row in expected if row[1]]
+
+
+@pytest.mark.parametrize(("read", "said"), [(1, []), (40, []), (496, ["unwritten"])])
+def test_what_was_read_and_never_written_is_more_memory_with_huge_pages(read, said):
+    """calloc maps one page of zeros wherever nothing was written: huge pages make memory of it."""
+    pages = [(GIB + k * PAGE, min(k, 512 - read)) for k in range(512)]
+    snapshot = build_snapshot(pages, vmas=[(GIB, GIB + REGION, "")])
+    options = ScenarioOptions(machine=small_machine(1))
+    shaped = plan_for("thp").reshape(captured_scenario(snapshot, None, options))
+    assert shaped.facts["bloat_bytes"] == PAGE * read * (read > 1)
+    assert [one.code for one in shaped.findings if one.code == "unwritten"] == said
 
 
 @st.composite

@@ -34,6 +34,7 @@ from ..core.columns import (
     NO_RATE,
     UNREAD,
     UNSEEN,
+    UNWRITTEN,
     Finding,
     Message,
     joined,
@@ -308,7 +309,7 @@ PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
 GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
 HUGE, RESET, INTERLEAVE, SPLIT = "thp", "ept-reset", "interleave", "split"
-SETTLED = {"forbidden", "already"}  # codes of notes: no trial of page sizes tells more
+SETTLED = {"forbidden", "already", UNWRITTEN}  # codes of notes: no trial of page sizes tells more
 HUGE_UNKNOWN = {*SETTLED, SPLIT, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
 POSSIBLE = 1.05  # at the most, below which it is not worth a measurement either
 HOST_IS_HUGE = 0.1  # share of 4 KiB mappings, by 2 MiB of the guest, below which the host maps huge pages
@@ -461,7 +462,9 @@ def verdict(
     barred = _kept_small(huge, about)
     if (gone := base.finding(GONE)) and gone.weight == CAREFUL:  # many walks go there
         barred.append(message("unknown", "gone", **gone.numbers))
-    told = None if barred and huge and huge.speedup and not gains(huge.speedup) else huge
+    if huge and "unwritten_bytes" in huge.facts and not huge.tried:
+        barred.append(message("unknown", UNWRITTEN))
+    told = None if barred and huge and _kind(huge, base) != GAIN else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
     answered, codes = bool(answers) and answers[0].result.policy == HUGE, {note.code for note in notes}
     limit = limit_of(base, parts, about, answered, codes)
@@ -505,7 +508,9 @@ def _kind(result: Result, base: Result) -> str:
         return UNTIMED if effect(result, base) > 0 else NONE
     if effect(result, base) <= 0:
         return LOSS if slower(speedup.high) else NONE
-    return BOUND if result.policy == BOUND else GAIN if gains(speedup) else UNSURE
+    if result.policy == BOUND:
+        return BOUND
+    return GAIN if gains(speedup) and ("unwritten_bytes" not in result.facts or result.tried) else UNSURE
 
 
 def parts_of(base: Result, huge: Result | None) -> list[Part]:

@@ -87,6 +87,7 @@ DATA_NODES = "data-by-node"  # walks by the node of the page, where threads are 
 EACH_ONCE = "pages-each-once"
 ELSEWHERE = "other-number-of-nodes"
 GONE = "tables-gone"
+UNWRITTEN = "unwritten"
 UNFIT = "trial-unfit"  # a capture's own calibration
 MADVISE = "madvise"  # what the program says about huge pages
 NO_RATE = "footprint-unknown"  # accessed bits tell no reads from DRAM

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..core.columns import CAREFUL, MADVISE, Finding, noted
+from ..core.columns import CAREFUL, MADVISE, UNWRITTEN, Finding, noted
 from ..core.errors import plural, size_in_words
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree, leaf
@@ -28,6 +28,7 @@ from ..world.mm_events import DISABLED, FORBIDDEN, PRCTL, advice, allowed, parte
 from .contract import Availability, Policy, Scenario
 
 PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2
+UNWRITTEN_MUCH = 0.1  # of what becomes huge
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
 FRAGMENTATION = "share of the regions that could be huge and stay 4 KiB: no contiguous memory for them"
 HOST = "the same for the host's memory; -1: as the guest's"
@@ -69,7 +70,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
             facts["regions_split"] = small
             found.append(THP("split", f"{small * REGION_MIB} {SPLIT}"))
         gone.append(huge.tables)
-        found += guest_findings(huge, scenario)
+        found += guest_findings(huge, scenario, facts.get("unwritten_bytes", 0))
         bloat, own = huge.bloat_pages * PAGE_BYTES, scenario.space.program_tables
         found += too_much(bloat, scenario.snapshot.guest, own, "program", snapshot.topology)
     if params.layers != "gpt" and not scenario.snapshot.native:
@@ -133,6 +134,8 @@ def collapsed(scenario: Scenario, tables: np.ndarray) -> tuple[int, int]:
 def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
     told = {f"{prefix}regions_forbidden": huge.forbidden} if huge.forbidden else {}
+    if huge.zero_pages > UNWRITTEN_MUCH * PAGES * huge.regions:
+        told[f"{prefix}unwritten_bytes"] = huge.zero_pages * PAGE_BYTES
     return told | {
         f"{prefix}regions_promoted": huge.regions,
         f"{prefix}regions_left_by_fragmentation": huge.fragmented,
@@ -141,13 +144,21 @@ def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
     }
 
 
-def guest_findings(huge: trees.Promoted, scenario: Scenario) -> Iterator[Finding]:
+def guest_findings(huge: trees.Promoted, scenario: Scenario, unwritten: int) -> Iterator[Finding]:
     space = scenario.space
     if gone := int((space.regions.leaf >= space.guest_tables + space.host_tables).sum()):
         yield THP("regions-gone", f"{gone} touched regions were gone at the snapshot: they stay 4 KiB")
     if huge.forbidden:
         why = PRCTL if allowed(scenario.snapshot, scenario.trace) == DISABLED else FORBIDDEN
         yield THP(MADVISE, f"{huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone")
+    if unwritten:
+        yield THP(
+            UNWRITTEN,
+            f"{size_in_words(unwritten)} that the program reads was never written: one page of zeros, in "
+            "caches; huge pages make memory of it, whose reads may cost more than the walks that are saved",
+            CAREFUL,
+            "memory that was never written becomes memory of its own",
+        )
     if huge.regions and not huge.fragmented:
         yield noted("contiguous", policy="thp")
     if huge.without_block:

@@ -77,6 +77,7 @@ class Promoted(NamedTuple):
     fragmented     regions that stay 4 KiB for want of contiguous memory, by choice
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages mapped by the huge pages alone
+    zero_pages     of these, how many were mapped to the one of zeros
     forbidden      regions that stay 4 KiB as the program forbids them
     tables         int64[regions]: leaf tables of the input tree with a huge leaf in their place
     """
@@ -86,6 +87,7 @@ class Promoted(NamedTuple):
     fragmented: int = 0
     without_block: int = 0
     bloat_pages: int = 0
+    zero_pages: int = 0
     forbidden: int = 0
     tables: np.ndarray = np.zeros(0, np.int64)
 
@@ -93,12 +95,16 @@ class Promoted(NamedTuple):
 class Candidates(NamedTuple):
     """Leaf tables that could become a huge leaf, by address.
 
-    table  int64[k]; pages int64[k]: number of mapped pages; raw uint64[k]: the entry that gives a huge leaf
-    its flags; frame  int64[k]: the frame near which the huge page is placed
+    table  int64[k]
+    pages  int64[k]   mapped pages, but for the one of zeros, which the kernel maps where nothing was written
+    zeros  int64[k]   how often it maps that
+    raw    uint64[k]  the entry that gives a huge leaf its flags
+    frame  int64[k]   the frame near which the huge page is placed
     """
 
     table: np.ndarray
     pages: np.ndarray
+    zeros: np.ndarray
     raw: np.ndarray
     frame: np.ndarray
 
@@ -165,14 +171,14 @@ def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
 
 
 def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology: Topology) -> Candidates:
-    """Candidates among the leaf tables with `min_pages` (at least 1) mapped pages.
+    """Candidates among the leaf tables with `min_pages` (at least 1) pages.
 
     allowed   bool[T], or True for all
     topology  frame: the first on the node of most of a region's pages; of no nodes: the first
     """
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
-    pages, raw, first = (np.zeros(len(tables), dtype) for dtype in (np.int64, np.uint64, np.int64))
+    (pages, zeros, first), raw = np.zeros((3, len(tables)), np.int64), np.zeros(len(tables), np.uint64)
     for some, frame in bits.leaf_frames(tree, tables):
         entries, there, row = tree.entries[tables[some]], frame >= 0, np.arange(len(frame))
         ids = np.unique(node := topology.node_of_frame(frame))
@@ -180,9 +186,11 @@ def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology:
         most = ids[np.bincount(of[there], minlength=len(row) * len(ids)).reshape(len(row), -1).argmax(axis=1)]
         walked = there & bits.present(entries, tree.encoding)
         flags = np.where(walked.any(axis=1), walked.argmax(axis=1), there.argmax(axis=1))
-        pages[some], raw[some] = there.sum(axis=1), entries[row, flags]
+        zero = np.unique(frame[:, 1:][there[:, 1:] & (frame[:, 1:] == frame[:, :-1])])  # beside itself
+        zeros[some], raw[some] = np.isin(frame, zero).sum(axis=1), entries[row, flags]
+        pages[some] = there.sum(axis=1) - zeros[some]
         first[some] = frame[row, (there & (node == most[:, None])).argmax(axis=1)]
-    return Candidates(tables, pages, raw, first).only(pages >= max(min_pages, 1))
+    return Candidates(tables, pages, zeros, raw, first).only(pages >= max(min_pages, 1))
 
 
 def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -> np.ndarray:
@@ -215,9 +223,9 @@ def _promoted(
     if not len(frame):
         return Promoted(tree, 0, fragmented, without)
     leaves = with_frame(chosen.raw | bits.HUGE, frame, tree.encoding)
-    bloat = int((PAGES - chosen.pages).sum())
+    bloat, zeros = int((PAGES - chosen.pages).sum()), int(chosen.zeros.sum())
     huge = with_huge_leaves(tree, chosen.table, leaves, np.isin(tree.base[chosen.table] >> REGION, parted))
-    return Promoted(huge, len(frame), fragmented, without, bloat, tables=chosen.table)
+    return Promoted(huge, len(frame), fragmented, without, bloat, zeros, tables=chosen.table)
 
 
 def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
