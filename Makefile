@@ -94,7 +94,7 @@ native: $(VENV)/.installed
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
 	@echo; echo "Built: pintool/build (tracer), dumps/build (page-table tools)."
-	@echo "Next: $(PT) doctor; sudo $(PT) record -- ./app"
+	@echo "Next: $(PT) doctor; $$([ "$$(id -u)" = 0 ] || echo "sudo ")$(PT) record -- ./app"
 
 # dist/: wheel and source of the analyser, and a wheel of the native tools and QEMU for systems with this one's glibc or newer
 wheels: native

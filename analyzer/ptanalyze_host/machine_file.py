@@ -185,8 +185,6 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
         pairs, cached = measure_pages(turns=LEAST_TURNS), measure_cached(machine)
     except pt.UsageError as error:
         return f"not measured: {error}"
-    except KeyboardInterrupt:
-        return "not measured: interrupted"
     if not pairs.size:
         return "not measured: huge pages are not to be had"
     added = added_by_walks(pairs)
@@ -431,7 +429,7 @@ def loaded_since(before: float, began: float) -> str:
 def in_words(added: pt.Interval) -> str:
     """What walks add to a read of data, "58 % of it (52-64)", and whether that is doubtful."""
     low, middle, high = (100 * part for part in added)
-    busy = ", unsteadily: other programs or guests are busy" * unequal(added)
+    busy = ", unsteadily: other programs or guests are or were busy" * unequal(added)
     return f"small pages add {middle:.0f} % ({low:.0f}-{high:.0f}) to a random read{busy}"
 
 

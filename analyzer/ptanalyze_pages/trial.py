@@ -358,12 +358,12 @@ def try_runs(command: Sequence[str], warm_up: float | None, pairs: int, how: How
             largest_of = f" of the largest of {len(family)} processes" * (len(family) > 1)
             pages = "as found" if state == "found" else f"huge pages{largest_of}"
             how.say(f"{pages}: {took:.2f} CPU s, of which {rest:.2f} after {moment}")
-            if turn == 0:
-                how.say(f"{2 * pairs - 1} more runs, about {(2 * pairs - 1) * (ended - started):.0f} s")
             if rest < (least := max(SHORTEST, TO_FREE * done.resident)):
                 shorter = "" if warm_up is None else ", or a shorter --warm-up"
                 numbers = {"rest": rest, "moment": moment, "least": least, "shorter": shorter}
                 raise pt.errors.PartialDataError(in_words("short", command=command[0], **numbers))
+            if turn == 0:
+                how.say(f"{2 * pairs - 1} more runs, about {(2 * pairs - 1) * (ended - started):.0f} s")
             done.rates[state].append(1 / rest)
     done.seconds = time.monotonic() - began
     return done
