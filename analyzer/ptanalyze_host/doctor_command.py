@@ -118,7 +118,7 @@ def usable(parts: dict[str, Capability]) -> list[str]:
 def can(parts: dict[str, Capability]) -> list[str]:
     """What to do with what is there, in a sentence, and the line to type; on one node page size is first."""
     here, root, own = usable(parts), f"  {pt.errors.as_root()} ", f"  {pt.errors.program()} "
-    size = "On one node page size is the question; a running process answers it by calls or a figure:"
+    size = "On one node page size is the question; a process that makes system calls answers it:"
     alone = "trial --pages" in here and not parts["nodes"].there
     pages = [size, f"{root}trial --pages -p NAME"] if alone else []
     if not parts["trace"].there:

@@ -103,7 +103,7 @@ def counter(stack: ExitStack, pid: int, kind: int, event: int, only: bytes = b""
 def meter_of(stack: ExitStack, pid: int, figure: str | None) -> Meter:
     """The figure of a process: a command's, system calls per CPU second, or instructions per cycle."""
     if figure:
-        return Meter(f"--figure-of {figure}", lambda: (count_of(figure), pt.live.cpu_seconds(pid)))
+        return Meter(f"--figure-of {figure!r}", lambda: (count_of(figure), pt.live.cpu_seconds(pid)))
     with suppress(OSError, pt.UsageError):
         calls = counter(stack, pid, 2, system_call_event(), NO_WAIT)
         unit = "system calls per CPU second"
