@@ -401,7 +401,7 @@ def test_what_is_kept_of_a_vm_is_measured_again_if_it_is_odd(taken_here, measure
 
 @pytest.mark.parametrize(
     "why",
-    [KeyboardInterrupt(), UsageError("ptchase: not found"), np.empty((0, 2)), "memory", "asked not to"],
+    [UsageError("ptchase: not found"), np.empty((0, 2)), "memory", "asked not to"],
     ids=lambda why: why if isinstance(why, str) else type(why).__name__,
 )
 def test_a_vm_that_cannot_be_measured_is_said_to_walk_for_longer(taken_here, measured, monkeypatch, why):
@@ -415,6 +415,13 @@ def test_a_vm_that_cannot_be_measured_is_said_to_walk_for_longer(taken_here, mea
     assert "not measured" in machine.description and "this is a VM" in machine.description
     idle = load_machine("epyc-milan").resized(1).latency.idle
     assert machine.latency.idle == idle and not measured.kept.exists()
+
+
+def test_ctrl_c_ends_the_command_that_measures_a_vm(taken_here, measured):
+    measured.pairs = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        taken_here(dumped())
+    assert not measured.kept.exists()
 
 
 def test_a_vm_too_busy_to_be_measured_is_asked_again(taken_here, measured):
