@@ -1,7 +1,6 @@
 """Page tables as dicts: changed, compared, read from dumps and from hostile memory."""
 
 from collections import Counter
-from itertools import pairwise
 
 from naive.walker import FRAME, Dimension, leaf_frame
 
@@ -148,7 +147,7 @@ def summary(snapshot, tree, table):
     """(pages but that of zeros, how often it maps that, entry that gives its flags, first frame on the main
     node) of a leaf table."""
     rows = [[leaf_frame(int(e), 1, tree.encoding) for e in row] for row in tree.entries[tree.level == 1]]
-    zero = {a for row in rows for a, b in pairwise(row) if a == b}
+    zero = {frame for row in rows for frame, times in Counter(row).items() if times > 1}
     raw = [int(entry) for entry in tree.entries[table]]
     there = [entry for entry in raw if leaf_frame(entry, 1, tree.encoding) is not None]
     if not there:

@@ -104,13 +104,12 @@ def advise_scenario(
     refused = {name: why for name, why in refused.items() if name not in more}
     judged = rank(every, limit, horizon)
     ranked = [advice for advice in judged if advice.result.policy not in more]
-    offered = every[len(ranked) :]
     if asked:
         must_allow(refused, len(ranked) - len(plans) + len(asked))
     results = [base, *(advice.result for advice in ranked if advice.result is not base)]
     over = {label_of(advice.result) for advice in judged if advice.over}
     gained = {label_of(one.result): one.gain for one in judged}
-    said = verdict(results, about, offered, over, notes, gained)
+    said = verdict(results, about, every[len(ranked) :], over, notes, gained)
     return Advised(ranked, refused, Replayed(results, setup.machine, {}, scenario.fits_caches), about, said)
 
 

@@ -186,8 +186,9 @@ def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology:
         most = ids[np.bincount(of[there], minlength=len(row) * len(ids)).reshape(len(row), -1).argmax(axis=1)]
         walked = there & bits.present(entries, tree.encoding)
         flags = np.where(walked.any(axis=1), walked.argmax(axis=1), there.argmax(axis=1))
-        zero = np.unique(frame[:, 1:][there[:, 1:] & (frame[:, 1:] == frame[:, :-1])])  # beside itself
-        zeros[some], raw[some] = np.isin(frame, zero).sum(axis=1), entries[row, flags]
+        ordered = np.sort(frame, axis=1)
+        zero = np.unique(ordered[:, 1:][np.diff(ordered) == 0])  # what a table maps twice, if anything
+        zeros[some], raw[some] = (there & np.isin(frame, zero)).sum(axis=1), entries[row, flags]
         pages[some] = there.sum(axis=1) - zeros[some]
         first[some] = frame[row, (there & (node == most[:, None])).argmax(axis=1)]
     return Candidates(tables, pages, zeros, raw, first).only(pages >= max(min_pages, 1))
