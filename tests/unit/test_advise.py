@@ -193,9 +193,9 @@ CASCADE_LAKE_COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
 ALL = [HEAP + k * PAGE for k in range(512)]
 
 
-def results(*names, calls=()):
+def results(*names, calls=(), frames=range(512, 1024)):
     """Results of one thread that touches 2 MiB three times, on one node of two."""
-    pages, vmas = [(va, 512 + k) for k, va in enumerate(ALL)], [(HEAP, HEAP + 512 * PAGE, "[heap]")]
+    pages, vmas = list(zip(ALL, frames, strict=True)), [(HEAP, HEAP + 512 * PAGE, "[heap]")]
     snapshot = build_snapshot(pages, nodes=2, vmas=vmas)
     trace = build_trace([(0, ALL)] * 3, [(0, 0, Event.ROI_START, (), 0), *calls], 2)
     plans = [plan_for(name) for name in ("linux", *names)]
@@ -500,20 +500,19 @@ def test_huge_pages_are_typed_where_each_condition_is_known_to_hold(by, allowed,
     assert (old and old.code) == (None if action == "malloc" else action), "from the next start on"
 
 
-def test_memory_that_was_never_written_makes_what_huge_pages_give_unknown():
-    linux, thp = results("thp")
-    none, gain = Interval.exactly(1.0), Interval(1.3, 1.7, 2.5)
-    base = replace(linux, local_tables=none, local_data=none, classes=linux.classes[:1])
-    about = verdict.Workload(
-        np.array([9]), np.array([0, 9]), 4 << 30, allocator="glibc", huge_pages="madvise"
+def test_what_huge_pages_give_to_memory_that_was_never_written_is_not_known():
+    base, thp, both, hydra = results(
+        "thp", "thp+hydra", "hydra", frames=[512 + k * (k % 2) for k in range(512)]
     )
-    huge = replace(thp, speedup=gain, facts={"unwritten_bytes": 96 << 20})
-    found = verdict.verdict([base, huge], about)
-    assert [one.kind for one in found.answers] == [verdict.UNSURE] and found.action is None
+    assert thp.speedup is both.speedup is None and base.speedup and hydra.speedup
+    base = replace(base, classes=base.classes[:1])
+    about = verdict.Workload(np.array([9]), np.array([0, 9]), allocator="glibc", huge_pages="madvise")
+    found = verdict.verdict([base, thp], about)
+    assert [one.kind for one in found.answers] == [verdict.UNPRICED] and found.action is None
     assert [note.code for note in found.notes] == [UNWRITTEN] and found.limit.code == "single-open"
-    tried = replace(
-        huge, findings=(*huge.findings, noted(MEASURED, **msgspec.structs.asdict(TRIAL) | {"gain": gain}))
-    )
+    assert UNWRITTEN in {one.code for one in found.cautions}
+    trial = msgspec.structs.asdict(TRIAL) | {"gain": (gain := Interval(1.3, 1.7, 2.5))}
+    tried = replace(thp, speedup=gain, findings=(*thp.findings, noted(MEASURED, **trial)))
     assert verdict.verdict([base, tried], about).kind == verdict.PAGES, "a trial has measured it"
 
 

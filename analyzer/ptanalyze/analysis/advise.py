@@ -21,7 +21,7 @@ from .frames import Replayed, whatif_frame
 from .ranking import COLUMNS, HOUR, Advice, as_sentence, because, label_of, memory_limit, rank
 from .replay import must_allow
 from .setup import Policies, Setup, numbered, open_replay_capture, policies_of, setup_of
-from .verdict import FEW, WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
+from .verdict import FEW, UNPRICED, WITH_DATA, Verdict, Workload, one_node, untold, verdict, workload
 from .whatif import chosen, mainline, must_tell, replay_scenario
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class Advised:
             return self.verdict.answer
         if self.best is self.base:
             within = " within the budget" if any(advice.over for advice in self.ranked) else ""
-            what = "placement" if self.verdict.of_page_size else "policy"
+            unknown = any(one.kind == UNPRICED for one in self.verdict.answers)
+            what = "placement" if unknown or self.verdict.of_page_size else "policy"
             if self.verdict.action and self.verdict.action.code in WITH_DATA:
                 what = "placement of page tables alone"
             return str(message("asked", "stay", base=label_of(self.base), what=what, within=within))

@@ -35,6 +35,7 @@ from ..core.columns import (
     UNREAD,
     UNSEEN,
     UNWRITTEN,
+    UNWRITTEN_BYTES,
     Finding,
     Message,
     joined,
@@ -307,7 +308,7 @@ TABLES, DATA, PAGES, CALLS = "tables", "data", "pages", "calls"  # of what limit
 SERVER, PERHAPS, NOTHING, UNKNOWN, SINGLE, FEW = "server", "perhaps", "nothing", "unknown", "single", "few"
 PLACED = (TABLES, DATA, PAGES)
 # of a policy that was asked for
-GAIN, UNSURE, NONE, LOSS, UNTIMED = "gain", "unsure", "none", "loss", "untimed"
+GAIN, UNSURE, NONE, LOSS, UNTIMED, UNPRICED = "gain", "unsure", "none", "loss", "untimed", "unpriced"
 HUGE, RESET, INTERLEAVE, SPLIT = "thp", "ept-reset", "interleave", "split"
 SETTLED = {"forbidden", "already", UNWRITTEN}  # codes of notes: no trial of page sizes tells more
 HUGE_UNKNOWN = {*SETTLED, SPLIT, "huge-pages", "gone", "beyond", "walks-uncounted", "walks-spared"}
@@ -327,7 +328,7 @@ KNOBS = {  # allocators with a line about huge pages, and what must be allowed f
 
 
 class Answer(NamedTuple):
-    """Effect of a policy that was asked for. kind: GAIN, UNSURE, NONE, LOSS, UNTIMED or BOUND."""
+    """Effect of a policy that was asked for. kind: GAIN, UNSURE, NONE, LOSS, UNTIMED, UNPRICED or BOUND."""
 
     result: Result
     kind: str
@@ -458,11 +459,11 @@ def verdict(
     if about is None or few:
         return Verdict(base, answers, [], few, [], None, None, beware)
     judged = (*within, *results[1:])  # a budget changes what is to be done, not what limits the run
-    huge = next((result for result in judged if result.policy == HUGE and result.speedup), None)
+    huge = next((one for one in judged if one.policy == HUGE and (one.speedup or base.speedup)), None)
     barred = _kept_small(huge, about)
     if (gone := base.finding(GONE)) and gone.weight == CAREFUL:  # many walks go there
         barred.append(message("unknown", "gone", **gone.numbers))
-    if huge and "unwritten_bytes" in huge.facts and not huge.tried:
+    if huge and UNWRITTEN_BYTES in huge.facts and not huge.speedup:
         barred.append(message("unknown", UNWRITTEN))
     told = None if barred and huge and _kind(huge, base) != GAIN else huge
     parts, notes = parts_of(base, told), [*_unmeasured(base, about), *barred, *notes]
@@ -505,12 +506,12 @@ def answer(result: Result, base: Result, results: Sequence[Result] = ()) -> Answ
 def _kind(result: Result, base: Result) -> str:
     speedup = result.speedup
     if speedup is None:
-        return UNTIMED if effect(result, base) > 0 else NONE
+        return UNPRICED if base.speedup else UNTIMED if effect(result, base) > 0 else NONE
     if effect(result, base) <= 0:
         return LOSS if slower(speedup.high) else NONE
     if result.policy == BOUND:
         return BOUND
-    return GAIN if gains(speedup) and ("unwritten_bytes" not in result.facts or result.tried) else UNSURE
+    return GAIN if gains(speedup) else UNSURE
 
 
 def parts_of(base: Result, huge: Result | None) -> list[Part]:
@@ -622,9 +623,9 @@ def cautions(base: Result, best: Result, others: Sequence[Result]) -> list[Findi
 
 
 def doubts(result: Result, base: Result) -> list[Finding]:
-    """What to be careful about of a policy's own, where it gains and is to be had today."""
+    """What to be careful about of a policy's own, where it gains and is to be had today, or is unpriced."""
     today = availability(result.policy).line and effect(result, base) > 0
-    return [one for one in result.careful if one.policy and today]
+    return [one for one in result.careful if one.policy and (today or UNWRITTEN_BYTES in result.facts)]
 
 
 # What to type on mainline Linux, where it changes something that is used, fits, and gains more than it costs.

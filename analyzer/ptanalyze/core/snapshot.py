@@ -293,14 +293,9 @@ def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.
 
 def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the page walker follows the entry."""
-    follows: NDArray[np.bool_]
-    if encoding == "x86":
-        follows = entries & PRESENT != NONE
-    elif encoding == "ept":
-        follows = entries & EPT_ACCESS != NONE
-    else:
-        follows = entries & KVM_PRESENT == KVM_PRESENT
-    return follows
+    if encoding == "kvm":  # both bits, of the others any
+        return entries & KVM_PRESENT == KVM_PRESENT
+    return entries & (PRESENT if encoding == "x86" else EPT_ACCESS) != NONE
 
 
 def inaccessible(entries: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
@@ -324,11 +319,7 @@ def leaf(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDAr
 
 def table(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the entry points to a table of level - 1."""
-    return (
-        present(entries, encoding) & ~leaf(entries, level, encoding)
-        if level > 1
-        else np.zeros(entries.shape, bool)
-    )
+    return present(entries, encoding) & ~leaf(entries, level, encoding) & (level > 1)
 
 
 def frame(

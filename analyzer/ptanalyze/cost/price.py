@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from ..core.columns import FILLS, MEASURED, REFILLS, Finding, found, message, noted
+from ..core.columns import FILLS, MEASURED, REFILLS, UNWRITTEN_BYTES, Finding, found, message, noted
 from ..core.errors import UsageError
 from ..core.interval import Interval
 from .counts import (
@@ -152,6 +152,8 @@ class Pricing:
                 if (traced := self.traced).timed:
                     ratio = traced.ratio(traced.before, (traced.walks(counts), managed_once))
                     run_time["traced_speedup"] = traced.beside_noise(ratio)
+            if (UNWRITTEN_BYTES in counts.facts) != (UNWRITTEN_BYTES in self.first.facts):
+                run_time |= {"speedup": None, "traced_speedup": None}  # what is read differs, not only where
             pages = law.pages
             if pages and pages.here and counts is pages.huge:
                 trial = pages.trial

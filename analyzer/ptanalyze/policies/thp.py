@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..core.columns import CAREFUL, MADVISE, UNWRITTEN, Finding, noted
+from ..core.columns import CAREFUL, MADVISE, UNWRITTEN, UNWRITTEN_BYTES, Finding, noted
 from ..core.errors import plural, size_in_words
 from ..core.machine import Strict
 from ..core.snapshot import Topology, Tree, leaf
@@ -35,8 +35,6 @@ HOST = "the same for the host's memory; -1: as the guest's"
 MIN_PAGES = "mapped 4 KiB pages of 512 that make a region huge; 1: khugepaged's max_ptes_none = 511"
 ACTS = {"gpt": {"page sizes of gPT"}, "ept": {"page sizes of ePT"}}
 ACTS["both"] = ACTS["gpt"] | ACTS["ept"]
-
-
 THP = partial(Finding, policy="thp")
 SPLIT = (
     "MiB end as 4 KiB pages: calls change a part of each 2 MiB there, which splits its huge page. None is "
@@ -70,7 +68,7 @@ def reshape(scenario: Scenario, params: Params) -> Scenario:
             facts["regions_split"] = small
             found.append(THP("split", f"{small * REGION_MIB} {SPLIT}"))
         gone.append(huge.tables)
-        found += guest_findings(huge, scenario, facts.get("unwritten_bytes", 0))
+        found += guest_findings(huge, scenario, facts.get(UNWRITTEN_BYTES, 0))
         bloat, own = huge.bloat_pages * PAGE_BYTES, scenario.space.program_tables
         found += too_much(bloat, scenario.snapshot.guest, own, "program", snapshot.topology)
     if params.layers != "gpt" and not scenario.snapshot.native:
@@ -135,7 +133,7 @@ def facts_of(huge: trees.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
     told = {f"{prefix}regions_forbidden": huge.forbidden} if huge.forbidden else {}
     if huge.zero_pages > UNWRITTEN_MUCH * PAGES * huge.regions:
-        told[f"{prefix}unwritten_bytes"] = huge.zero_pages * PAGE_BYTES
+        told[prefix + UNWRITTEN_BYTES] = huge.zero_pages * PAGE_BYTES
     return told | {
         f"{prefix}regions_promoted": huge.regions,
         f"{prefix}regions_left_by_fragmentation": huge.fragmented,
@@ -155,7 +153,8 @@ def guest_findings(huge: trees.Promoted, scenario: Scenario, unwritten: int) -> 
         yield THP(
             UNWRITTEN,
             f"{size_in_words(unwritten)} that the program reads was never written: one page of zeros, in "
-            "caches; huge pages make memory of it, whose reads may cost more than the walks that are saved",
+            "caches; huge pages make memory of it, whose reads may cost more than the walks that are saved, "
+            "so no speed-up is given",
             CAREFUL,
             "memory that was never written becomes memory of its own",
         )

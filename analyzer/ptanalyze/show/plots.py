@@ -117,7 +117,8 @@ def speedup(table: DataFrame, width: float = style.WIDTH) -> Figure:
 def headline(rows: DataFrame, base: str) -> str:
     best = next(row for row in rows.to_dict("records") if row["label"] in style.usable(rows["label"]))
     if not interval.faster(best["value"]):
-        return str(message("asked", "stay", base=base, what="policy", within="")).rstrip(".")
+        what = "policy" if "thp" in {*rows["label"]} else "placement"
+        return str(message("asked", "stay", base=base, what=what, within="")).rstrip(".")
     if isna(best["low"]):
         less = message("asked", "fewer", fewer=1 - 1 / best["value"])
         return f"No trace, so no run time: with {style.titled(best['label'])} {less} than {base}"
