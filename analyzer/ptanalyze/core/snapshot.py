@@ -280,6 +280,7 @@ EPT_ACCESS = np.uint64(7)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
 BLOCK = 3072  # table pages read at a time: 12 MiB of entries, in half the time of 16
+NEAR = 128  # of them, whose entries stay in L2 for all that is done with each
 
 
 def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
@@ -330,25 +331,23 @@ def frame(
     leaves  False for entries that point to tables, whose frame has no alignment beyond 4 KiB.
     """
     entries = np.asarray(entries, np.uint64)
-    if encoding == "x86":
-        entries = np.where(inaccessible(entries, level), ~entries, entries)
+    if encoding == "x86" and (hidden := inaccessible(entries, level)).any():
+        entries = np.where(hidden, ~entries, entries)
     mask = ADDRESS
     if leaves and level > 1:
         mask &= ~np.uint64((1 << (3 + 9 * level)) - 1)
-    return ((entries & mask) >> np.uint64(12)).astype(np.int64)
+    return ((entries & mask) >> np.uint64(12)).view(np.int64)
 
 
 def leaf_frames(tree: Tree, tables: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
     """Yield (which of the tables, int64[n, 512]: first frame behind each entry, -1 where it maps no page)."""
     for begin in range(0, len(tables), BLOCK):
         some = slice(begin, begin + BLOCK)
-        ids = tables[some]
-        first = np.full((len(ids), 512), -1)
-        for level in np.unique(tree.level[ids]).tolist():
-            at = np.flatnonzero(tree.level[ids] == level)
-            raw = tree.entries[ids[at]]
-            there = leaf(raw, level, tree.encoding)
-            first[at] = np.where(there, frame(raw, level, tree.encoding), -1)
+        first = np.empty((len(tables[some]), 512), np.int64)
+        for level in np.unique(levels := tree.level[tables[some]]).tolist():
+            for at in np.split(every := np.flatnonzero(levels == level), range(NEAR, len(every), NEAR)):
+                raw = tree.entries[tables[begin + at]]
+                first[at] = np.where(leaf(raw, level, tree.encoding), frame(raw, level, tree.encoding), -1)
         yield some, first
 
 

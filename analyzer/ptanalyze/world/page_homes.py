@@ -363,10 +363,9 @@ def _first_touch(program: TracedProgram, rows: Rows, node: np.ndarray) -> None:
         region = page >> np.uint32(SLOT_BITS)
         slot = np.where(slots[region] < 0, (page & np.uint32(511)).astype(np.int16), slots[region])
         entry = rows.of_region[region].astype(np.int64) << SLOT_BITS | slot
-        new = np.flatnonzero(flat[entry] < 0)
-        entry, earliest = np.unique(entry[new], return_index=True)
-        walks = stream.offset[first : last + 1] - stream.offset[first]
-        flat[entry] = chunk_node[first + np.searchsorted(walks, new[earliest], side="right") - 1]
+        new = np.flatnonzero(flat[entry] < 0)[::-1]  # of several walks the first, the last that is assigned
+        walked = np.repeat(chunk_node[first:last], np.diff(stream.offset[first : last + 1]))
+        flat[entry[new]] = walked[new]
         give_back(page)
 
 

@@ -32,15 +32,17 @@ def first_walks(stream: WalkStream, regions: Regions, joined: Joined | None = No
     more = np.ones(0 if joined is None else len(joined.va), regions.level.dtype)
     level = np.concatenate([regions.level, more])
     seen, huge = np.zeros(len(level) << SLOT_BITS, bool), (level > 1).any()
+    walk = np.empty(len(seen), np.uint32)  # the first to a page in a block: the last that is assigned stays
     counts, begin = np.zeros(len(stream.offset) - 1, np.int64), 0
     for block in blocks(stream.page):
         page = (block if joined is None else joined.of(block)).astype(np.int64)
         if huge:
             page = np.where(level[page >> SLOT_BITS] > 1, page >> SLOT_BITS << SLOT_BITS, page)
         new = np.flatnonzero(~seen[page])
-        _, first = np.unique(page[new], return_index=True)
-        seen[page[new]] = True
-        chunk = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
+        walk[page[new[::-1]]] = new[::-1]
+        first = new[walk[page[new]] == new]
+        seen[page[first]] = True
+        chunk = np.searchsorted(stream.offset, begin + first, side="right") - 1
         counts += np.bincount(chunk, minlength=len(counts))
         begin += len(block)
     return counts

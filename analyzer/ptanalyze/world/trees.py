@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import snapshot as bits
+from ..core.errors import UNKNOWN_NODE
 from ..core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ..core.trace import REGION_SHIFT
 from .address_space import AddressSpace, leaf_entries, vma_of
@@ -179,9 +180,10 @@ def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology:
     tables = np.flatnonzero((tree.level == 1) & allowed)
     tables = tables[np.argsort(tree.base[tables], kind="stable")]
     (pages, zeros, first), raw = np.zeros((3, len(tables)), np.int64), np.zeros(len(tables), np.uint64)
+    ids = np.unique([UNKNOWN_NODE, *(node.id for node in topology.nodes)])
     for some, frame in bits.leaf_frames(tree, tables):
         entries, there, row = tree.entries[tables[some]], frame >= 0, np.arange(len(frame))
-        ids = np.unique(node := topology.node_of_frame(frame))
+        node = topology.node_of_frame(frame)
         of = row[:, None] * len(ids) + np.searchsorted(ids, node)
         most = ids[np.bincount(of[there], minlength=len(row) * len(ids)).reshape(len(row), -1).argmax(axis=1)]
         walked = there & bits.present(entries, tree.encoding)
@@ -261,8 +263,8 @@ def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     own = tree.frame[tables & (tree.frame >= 0)] >> 9
     np.add.at(used, own[own < blocks], 1)
     for _, frame in bits.leaf_frames(tree, np.flatnonzero(tables & (tree.level == 1))):
-        block, pages = np.unique(frame[frame >= 0] >> 9, return_counts=True)
-        used[block[block < blocks]] += pages[block < blocks]
+        block = frame[frame >= 0] >> 9
+        np.add.at(used, block[block < blocks], 1)
     for level, ids, raw in bits.blocks(tree, (2, 3)):
         raw = raw[tables[ids]]
         first = bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding) >> 9
