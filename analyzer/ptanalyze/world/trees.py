@@ -184,13 +184,12 @@ def candidates(tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology:
     for some, frame in bits.leaf_frames(tree, tables):
         entries, there, row = tree.entries[tables[some]], frame >= 0, np.arange(len(frame))
         node = topology.node_of_frame(frame)
-        of = row[:, None] * len(ids) + np.searchsorted(ids, node)
-        most = ids[np.bincount(of[there], minlength=len(row) * len(ids)).reshape(len(row), -1).argmax(axis=1)]
+        most = ids[np.argmax([np.count_nonzero(there & (node == one), axis=1) for one in ids], axis=0)]
         walked = there & bits.present(entries, tree.encoding)
         flags = np.where(walked.any(axis=1), walked.argmax(axis=1), there.argmax(axis=1))
         ordered = np.sort(frame, axis=1)
-        zero = np.unique(ordered[:, 1:][np.diff(ordered) == 0])  # what a table maps twice, if anything
-        zeros[some], raw[some] = (there & np.isin(frame, zero)).sum(axis=1), entries[row, flags]
+        twice = ordered[:, 1:][(np.diff(ordered) == 0) & (ordered[:, 1:] >= 0)]  # of zeros, if anything
+        zeros[some], raw[some] = np.isin(frame, np.unique(twice)).sum(axis=1), entries[row, flags]
         pages[some] = there.sum(axis=1) - zeros[some]
         first[some] = frame[row, (there & (node == most[:, None])).argmax(axis=1)]
     return Candidates(tables, pages, zeros, raw, first).only(pages >= max(min_pages, 1))
