@@ -80,8 +80,8 @@ class Classification:
 
         counts = self.by_class()
         total, share = counts.sum(axis=2, keepdims=True), shares(counts)
-        names = [self.groups, self.sockets, self.classes]
-        index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
+        names = {"group": self.groups, "socket": self.sockets, "class": self.classes}
+        index = pd.MultiIndex.from_product(names.values(), names=names)
         columns = {"count": counts.ravel(), "share": share.ravel()}
         if self.left_out is not None:
             without = np.stack([shares(self.by_class(counts), np.nan) for counts in self.left_out])
@@ -105,26 +105,23 @@ def classify_pages(space: AddressSpace, by: str = "all") -> Classification:
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = address_space.groups(snapshot, by)
     of_table, host, shape = _places(space)
-    rows = shape[0]
     table, lo, hi, row = address_space.segments(tree, snapshot.vmas, group_of_vma)
     hist = np.zeros((len(groups), *shape), np.int64)
     flat = hist.reshape(-1, shape[1])
-    segments = Segments(table, lo, hi, row * rows + of_table[table])
+    segments = Segments(table, lo, hi, row * shape[0] + of_table[table])
     if space.native:
         mapped = np.zeros(len(table), np.int64)
         count_mapped(read_only(tree.entries), segments, CODES[tree.encoding], mapped)
         np.add.at(flat[:, 0], segments.row, mapped)
     else:
-        scratch = np.zeros(512, np.uint8), np.zeros((4, shape[1]), np.int64)
-        kernels.count_nested(read_only(tree.entries), segments, host, *scratch, flat)
+        kernels.count_nested(read_only(tree.entries), segments, host, np.zeros(512, np.uint8), flat)
     for level in (2, 3):
         table, slot, va = address_space.huge_leaves(tree, level)
         group = group_of_vma[address_space.vma_of(va, snapshot.vmas)]
         table, slot, group = (column[group >= 0] for column in (table, slot, group))
         np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), 1)
-    sockets = tuple(node.id for node in snapshot.topology.nodes)
     tracers = sum(address_space.tracers_leaves(snapshot).values())
-    return replace(_classification("leaf", space, groups, sockets, hist), tracers=tracers)
+    return replace(_classification("leaf", space, groups, hist), tracers=tracers)
 
 
 def classify_walks(
@@ -156,8 +153,7 @@ def classify_walks(
         page = read_only(stream.page[begin:end])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
-    counts = hist.reshape(len(groups), sockets, *shape)
-    return _classification("walks", space, groups, tuple(range(sockets)), counts)
+    return _classification("walks", space, groups, hist.reshape(len(groups), sockets, *shape))
 
 
 GONE = "page gone from the snapshot"
@@ -186,9 +182,7 @@ def classify_heat(space: AddressSpace, by: str = "all") -> Classification:
     weights = np.column_stack(columns)[here]
     hist = np.zeros((len(groups), *shape, weights.shape[1]), np.int64)
     np.add.at(hist, (group, of_table[table], _host_classes(space, host, table, slot)), weights)
-    sockets = tuple(node.id for node in snapshot.topology.nodes)
-    each = np.moveaxis(hist, -1, 0)
-    whole, *parts = (_classification("heat", space, groups, sockets, one) for one in each)
+    whole, *parts = (_classification("heat", space, groups, one) for one in np.moveaxis(hist, -1, 0))
     left_out = np.stack([part.counts for part in parts]) if parts else None
     return replace(whole, unresolved=whole.unresolved | {GONE: lost}, left_out=left_out)
 
@@ -227,22 +221,19 @@ def _host_classes(space: AddressSpace, host: kernels.Host, table: np.ndarray, sl
 
 
 def _classification(
-    weight: str, space: AddressSpace, groups: tuple[str, ...], sockets: tuple[int, ...], counts: np.ndarray
+    weight: str, space: AddressSpace, groups: tuple[str, ...], counts: np.ndarray
 ) -> Classification:
     """Classification of int64[groups, sockets, N + 1, classes of the host], or [groups, N + 1, classes] of
     entries that every socket sees."""
     once = counts.sum(axis=1) if counts.ndim == 4 else counts
-    if counts.ndim == 3:
-        counts = np.broadcast_to(counts[:, None], (len(groups), len(sockets), *counts.shape[1:]))
     nodes = tuple(node.id for node in space.snapshot.topology.nodes)
-    n = len(nodes)
-    if space.native:
-        unresolved = {"node unknown": int(once[:, n].sum())}
-        return Classification(weight, True, groups, sockets, nodes, counts, unresolved)
-    unresolved = {
-        "node unknown": int(once[..., : n + 1].sum() - once[:, :n, :n].sum()),
-        "guest leaf unmapped in the host": int(once[..., n + 1].sum()),
-    }
-    if weight == "walks":
-        unresolved["guest leaf gone from the snapshot"] = int(once[..., n + 2].sum())
-    return Classification(weight, False, groups, sockets, nodes, counts[..., : n + 1], unresolved)
+    n, sockets = len(nodes), nodes if counts.ndim == 3 else tuple(range(counts.shape[1]))
+    if counts.ndim == 3:
+        counts = np.broadcast_to(counts[:, None], (len(groups), n, *counts.shape[1:]))
+    unresolved = {"node unknown": int(once[:, n].sum())}
+    if not space.native:
+        unresolved["node unknown"] = int(once[..., : n + 1].sum() - once[:, :n, :n].sum())
+        unresolved["guest leaf unmapped in the host"] = int(once[..., n + 1].sum())
+        if weight == "walks":
+            unresolved["guest leaf gone from the snapshot"] = int(once[..., n + 2].sum())
+    return Classification(weight, space.native, groups, sockets, nodes, counts[..., : n + 1], unresolved)

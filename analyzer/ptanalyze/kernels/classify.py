@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .jit import called_hook, kernel
-from .walker import ADDRESS, PRESENT, X86, frame, leaf, mapped
+from .walker import ADDRESS, NONE, PRESENT, PROTNONE, X86, frame, leaf, mapped
 
 
 class Host(NamedTuple):
@@ -32,33 +32,46 @@ class Host(NamedTuple):
 
 
 @kernel
-def count_nested(entries, segments, host, kinds, part, hist):
+def count_nested(entries, segments, host, kinds, hist):
     """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry.
 
-    kinds  uint8[512], scratch space; part: int64[4, classes], zero: neighbours, mostly alike, are counted
-           apart, as an addition to what was just stored waits for it
+    kinds  uint8[512], scratch space. Loops without branches, which LLVM turns into vector code, leave to the
+           last those few whose entry in the host's tables must be read, or whose frame is inverted.
     """
-    of_region, regions, closer = host.of_region, np.uint64(len(host.of_region)), np.uint8(host.closer)
+    of_region, regions = host.of_region, np.uint64(len(host.of_region))
+    closer, absent = np.uint8(host.closer), np.uint8(host.absent)
     for s in range(len(segments.table)):
-        run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], np.uint64(segments.row[s])
-        every, most, length = PRESENT, np.uint64(0), np.uint64(len(run))
+        run, row = entries[segments.table[s]][segments.lo[s] : segments.hi[s]], segments.row[s]
+        every, most, length = PRESENT, NONE, np.uint64(len(run))
         for i in range(length):
             every &= run[i]
-            most = max(most, run[i] & ADDRESS)
-        plain = every != 0 and most >> np.uint64(21) < regions
+            most = max(most, run[i] & ADDRESS & (NONE - (run[i] & PRESENT)))
+        inside = most >> np.uint64(21) < regions
         for i in range(length):  # nearly all in a region that the host maps as a whole: one look at a byte
-            kinds[i] = of_region[(run[i] & ADDRESS) >> np.uint64(21)] if plain else closer
-        for i in range(length):
-            if kinds[i] == closer:
-                kinds[i] = host.absent
-                if mapped(run[i], 1, X86):
+            address = run[i] & ADDRESS & (NONE - (run[i] & PRESENT))
+            kinds[i] = of_region[address >> np.uint64(21)] if inside else closer
+        if every == NONE:
+            for i in range(length):
+                other = closer if run[i] & PROTNONE != NONE else absent
+                kinds[i] = kinds[i] if run[i] & PRESENT != NONE else other
+        if of_kind(kinds, closer, length) > 0:
+            for i in range(length):
+                if kinds[i] == closer:
                     kinds[i] = frame_class(frame(run[i], 1, X86), host)
-        for i in range(length):
-            part[i & np.uint64(3), kinds[i]] += 1
-        for j in range(len(part)):
-            for kind in range(hist.shape[1]):
-                hist[row, kind] += part[j, kind]
-                part[j, kind] = 0
+        for kind in range(closer):
+            hist[row, kind] += of_kind(kinds, np.uint8(kind), length)
+
+
+@called_hook
+def of_kind(kinds, kind, length):
+    """How many of the first `length` are of a kind, 128 at a time in bytes: a register holds many."""
+    total = np.int64(0)
+    for first in range(np.uint64(0), length, np.uint64(128)):
+        count = np.uint8(0)
+        for i in range(first, min(first + np.uint64(128), length)):
+            count = np.uint8(count + np.uint8(kinds[i] == kind))
+        total += np.int64(count)
+    return total
 
 
 @called_hook
