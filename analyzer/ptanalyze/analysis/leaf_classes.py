@@ -149,8 +149,7 @@ def classify_walks(
     hist = np.zeros((len(groups) * sockets, *shape), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
-        begin, end = int(stream.offset[first]), int(stream.offset[last])
-        page = read_only(stream.page[begin:end])
+        page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
     return _classification("walks", space, groups, hist.reshape(len(groups), sockets, *shape))

@@ -58,8 +58,11 @@ def count_nested(entries, segments, host, kinds, hist):
             for i in range(length):
                 if kinds[i] == closer:
                     kinds[i] = frame_class(frame(run[i], 1, X86), host)
-        for kind in range(closer):
-            hist[row, kind] += of_kind(kinds, np.uint8(kind), length)
+        left, kind = np.int64(length), 0
+        while left > 0:
+            count = of_kind(kinds, np.uint8(kind), length)
+            hist[row, kind] += count
+            left, kind = left - count, kind + 1
 
 
 @called_hook

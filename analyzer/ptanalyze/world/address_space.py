@@ -357,10 +357,8 @@ def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
 
 def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
     """int64: index of the VMA around each address (uint64), len(vmas) for none."""
-    if not len(vmas):
-        return np.zeros(len(addresses), np.int64)
-    at = np.searchsorted(vmas["start"], addresses, side="right") - 1
-    return np.where((at >= 0) & (addresses < vmas["end"][at]), at, len(vmas))
+    at = np.searchsorted(vmas["start"], addresses, side="right") - 1  # -1: no address is below the end then
+    return np.where(addresses < np.append(vmas["end"], np.uint64(0))[at], at, len(vmas))
 
 
 def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
