@@ -149,12 +149,14 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True):
 
     local   ns: the fastest read with huge pages; cached: of `measure_cached`; both of the latest
     added   `added_by_walks` of each measurement, the latest last
+    passing whether the latest was unsteady or made beside other load: the next one takes its place
     """
 
     vm: str
     local: Time
     cached: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
     added: Annotated[list[tuple[Part, Part, Part]], msgspec.Meta(min_length=1, max_length=MOST)]
+    passing: bool = False
 
     def interval(self) -> pt.Interval:
         """What walks add: the median of all medians, and a range to these and to the latest quartiles."""
@@ -173,7 +175,7 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
             young = time.time() - file.stat().st_mtime < KEPT
             known = pt.safe_files.json_struct(pt.safe_files.read_inside(file, MOST_KEPT), Kept)
             if known.vm == vm:
-                earlier = known.added
+                earlier = known.added[: -1 if known.passing else None]
                 if young:
                     return known
     if spare(os.getpid()) < SPARE * RANDOM_MEBIBYTES << 20:
@@ -188,8 +190,9 @@ def pages_of_vm(vm: str, machine: pt.Machine) -> Kept | str:
     if not pairs.size:
         return "not measured: huge pages are not to be had"
     added = added_by_walks(pairs)
-    found = Kept(vm, float(pairs[:, 1].min()), cached, [*earlier, (*added,)][-MOST:])
-    if file and not (unequal(added) or loaded_since(*start)):
+    passing = unequal(added) or bool(loaded_since(*start))
+    found = Kept(vm, float(pairs[:, 1].min()), cached, [*earlier, (*added,)][-MOST:], passing)
+    if file:
         with suppress(OSError), pt.formats.atomic_write(file) as output:
             output.write(msgspec.json.encode(found))
     return found
@@ -450,17 +453,14 @@ def with_own_cycles(machine: pt.Machine, added: pt.Interval, bytes_: int, cached
     cycles = round(max(ns * machine.ghz - read, machine.walk_caches.cycles), 1)
     said = f"measured: {in_words(added)} of {bytes_ >> 20} MiB, {ns:.0f} ns"
     spread = [round(end / added.middle, 3) for end in (added.low, added.high) if added.middle]
-    sources = {"llc_data": f"measured: {cached:.0f} ns"} if cached else {}
+    sources = {"walk_cycles": f"{said}, {read:.0f} cycles of them a read of the entry"}
+    sources |= {"llc_data": f"measured: {cached:.0f} ns"} if cached else {}
     return msgspec.structs.replace(
         machine,
         walk_caches=msgspec.structs.replace(machine.walk_caches, cycles=cycles),
         walk_spread=(spread[0], spread[1]) if spread else machine.walk_spread,
         llc_data=round(max(cached * machine.ghz, machine.llc.cycles), 1) if cached else None,
-        sources={
-            **machine.sources,
-            **sources,
-            "walk_cycles": f"{said}, {read:.0f} cycles of them a read of the entry",
-        },
+        sources={**machine.sources, **sources},
     )
 
 
@@ -486,8 +486,8 @@ def write_machine_file(path: str, measure: bool) -> Iterator[str]:
     added = added_by_walks(pairs) if pairs.size else None
     why = loaded_since(*start) or (in_words(added) if added and unequal(added) else "")
     if why:
-        why += "; measure again, or leave out --measure"
-        raise pt.errors.PartialDataError(f"{path}: not written: {why}")
+        way = "measure again, or leave out --measure"
+        raise pt.errors.PartialDataError(f"{path}: not written: {why}; {way}")
     machine = host_machine(Path(path).stem, known)
     if known and walks:
         machine, odd = with_walks(machine, known.nodes, walks, walk_source(walks))

@@ -14,16 +14,7 @@ from ptanalyze.analysis.advise import advise, advise_scenario
 from ptanalyze.analysis.ranking import as_sentence, because, by_the_kernel, memory_limit
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay, replay_scenario, whatif
-from ptanalyze.core.columns import (
-    CAREFUL,
-    GONE,
-    MEASURED,
-    UNWRITTEN,
-    Section,
-    message,
-    messages,
-    noted,
-)
+from ptanalyze.core.columns import CAREFUL, GONE, MEASURED, UNWRITTEN, Section, message, messages, noted
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
