@@ -124,12 +124,14 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal_until_it_ends(m
     ended = pytest.raises(ends_by) if ends_by else nullcontext()
     with ended, progress_bar(every=0.01) as progress:
         assert log.line.wait(60), "before anything is done"
-        progress(1, 4, "replaying walks")
-        log.line.clear(), log.line.wait(60), log.line.clear()
-        assert log.line.wait(60) and "replaying walks, 25 %" in log.getvalue().splitlines()[-1]
-        progress(0, 4, "replaying walks")
-        log.line.clear(), log.line.wait(60), log.line.clear()
-        assert log.line.wait(60) and "round 2), 0 %" in log.getvalue().splitlines()[-1]
+        for done, said in (
+            (1, "walks, 25 %"),
+            (0, "walks (round 2), 0 %"),
+            (4, "after replaying walks (round 2), at"),
+        ):
+            progress(done, 4, "replaying walks")
+            log.line.clear(), log.line.wait(60), log.line.clear()
+            assert log.line.wait(60) and said in log.getvalue().splitlines()[-1]
         if ends_by:
             raise ends_by
     assert threading.active_count() == threads and not capsys.readouterr().out

@@ -245,10 +245,10 @@ def lines_of_progress(every: float = STILL, first: float = FIRST) -> Iterator[Ca
 
     def progress(done: int, total: int, what: str) -> None:
         count, before = rounds.get(what, (1, 0))
-        count += done < before
-        rounds[what] = count, done
+        rounds[what] = (count := count + (done < before)), done
         what += f" (round {count})" if count > 1 else ""
-        now[0] = f"{what}, {percent(done / max(total, 1))} done after"
+        more = done < total  # else what follows has not said anything yet
+        now[0] = f"{what}, {percent(done / total)} done after" if more else f"after {what}, at work for"
 
     def write() -> None:
         wait = min(first, every)
