@@ -151,7 +151,7 @@ def test_long_work_announces_itself_in_a_log(monkeypatch):
     recording.sealing(TraceSize(33, 1 << 20, 1 << 40))  # a terminal that is gone: what was recorded is kept
 
 
-def test_short_work_says_nothing_and_a_log_that_is_closed_stops_nothing(monkeypatch):
+def test_short_work_says_nothing_a_closed_log_stops_nothing_a_terminal_shows_both_bars(monkeypatch):
     monkeypatch.setattr("sys.stderr", log := Log())
     with progress_bar() as progress:
         progress(0, 0, "filtering touches")
@@ -160,3 +160,8 @@ def test_short_work_says_nothing_and_a_log_that_is_closed_stops_nothing(monkeypa
         log.close()
         progress(1, 1, "filtering touches")
         time.sleep(0.01)
+    monkeypatch.setattr("sys.stderr", log := Log()), monkeypatch.setattr(Log, "isatty", lambda self: True)
+    monkeypatch.setenv("TERM", "xterm"), monkeypatch.setattr("locale.getencoding", lambda: "utf-8")
+    with progress_bar() as progress:
+        progress(4, 4, "replaying walks")
+    assert "replaying walks" in log.getvalue().rpartition("at work")[2]

@@ -226,7 +226,7 @@ def progress_bar(every: float = STILL) -> Iterator[process.Progress]:
     from rich.progress import Progress as Bars
 
     with Bars(console=console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, TaskID] = {"": bars.add_task("at work", total=None)}
 
         def progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
