@@ -87,8 +87,7 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
-    "lists them.",
+    help="Policy parameter, or POLICY.KEY=VALUE for one; repeatable. Default: as in `ptanalyze policies`.",
 )
 
 
@@ -129,8 +128,7 @@ horizon_option = click.option(
     type=duration,
     default="1h",
     show_default=True,
-    help="Compare policies over a run of this length at the region's rate, one-time costs included: 10s, "
-    "5m, 24h.",
+    help="Compare over a run of this length at the region's rate, one-time costs included: 10s, 5m, 24h.",
 )
 sizes_option = click.option(
     "--sizes",
@@ -141,8 +139,7 @@ sizes_option = click.option(
 memory_option = click.option(
     "--memory",
     metavar="SIZE",
-    help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the mapped memory. Default: "
-    "no limit.",
+    help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of mapped memory. Default: none.",
 )
 
 
@@ -240,14 +237,16 @@ def sizes_of(
 CARRIED = {*OPTIONS, "balancing"} - {"baseline", "windows"}  # of all commands that such a line names
 
 
-def given(*more: str) -> list[str]:
-    """Words of the options that were given here: of the run and its model, and `more` parameters."""
+def given(*more: str, every: bool = False) -> list[str]:
+    """Words of the options that were given here: of the run and its model, and `more` parameters; every: all
+    but those of the output."""
     context, words = click.get_current_context(), list[str]()
     typed, _, _ = context.command.make_parser(context).parse_args(context.meta["typed"][1:])
     for one in context.command.params:
         name = one.name or ""
-        alone = name == "fixed" and not context.params["stands_for"] and "sizes" not in more
-        if alone or name not in (*CARRIED, *more) or (value := context.params[name]) is False:
+        alone = name == "fixed" and not (every or context.params["stands_for"] or "sizes" in more)
+        kept = isinstance(one, click.Option) and name not in OF_OUTPUT if every else name in (*CARRIED, *more)
+        if alone or not kept or (value := context.params[name]) is False:
             continue
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             values = typed.get(name, value)  # as it was typed, else as the environment has it
@@ -261,11 +260,10 @@ def steps(capture: str | None, commands: Mapping[str, str], opened: Capture) -> 
     takes all that was given to it."""
     from ..show.terminal import next_steps
 
-    this, typed = click.get_current_context().command, {}
-    own = {one.name or "" for one in this.params if isinstance(one, click.Option)} - {*OF_OUTPUT}
+    this, typed = click.get_current_context().command.name, {}
     for why, asked in commands.items():
         name, *more = asked.split()
-        kept = given(*(own if name == this.name else ()))
+        kept = given(every=name == this)
         kept += [] if "-m" in kept else machine_needed(opened)
         typed[why] = f"{errors.program()} {shlex.join([name, *filter(None, [capture]), *kept, *more])}"
     return next_steps(typed)
@@ -303,8 +301,11 @@ def following(
     from ..core.columns import ELSEWHERE, message
     from ..show.terminal import next_steps
 
-    lines, this = {"full": "the same with --full"}, errors.program()
-    measured = click.get_current_context().params["calibration"] or opened.pages
+    this, named = errors.program(), [capture] if capture else []
+    context = click.get_current_context()
+    again = f"{this} {shlex.join([str(context.command.name), *named, *given(every=True)])}"
+    lines = {"full": f"{again} --full"}
+    measured = context.params["calibration"] or opened.pages
     if verdict is not None and verdict.of_page_size and not measured:
         runs = still_runs(facts := opened.snapshot.facts if opened.has_snapshot else {})
         if (runs or one_node(base)) and not keeps_page_size(runs or 0, 0.5):
@@ -314,12 +315,11 @@ def following(
             line = page_trial(runs, process_of(facts, command or ""), command)
             lines["run" if " -- " in line else "pages"] = line
     if one_node(base):
-        lines["machine"] = f"the same with -m {errors.DEFAULT_MACHINE}"
-    named = [capture] if capture else []
+        lines["machine"] = f"{again} -m {errors.DEFAULT_MACHINE}"
     if not ranked:
         lines["advise"] = f"{this} {shlex.join(['advise', *named, *given('sizes')])}"
     drawn = all(map(find_spec, errors.EXTRAS["report"]))
-    names = click.get_current_context().params["names"] if ranked else ()
+    names = context.params["names"] if ranked else ()
     twice = len(names) > 1 and len({name.partition(":")[0] for name in names}) < len(names)
     if not twice and (drawn or Path.cwd() == errors.CHECKOUT):  # a page has one setting per policy
         asked = given(*("names", "memory", "horizon") if ranked else ())
@@ -328,7 +328,7 @@ def following(
     if base.finding(ELSEWHERE) is not None:
         here = HOST_FILE.exists()
         lines |= {} if here else {"model": f"{this} {HOST_MODEL}"}
-        lines["host"] = f"the same with -m {HOST_FILE}" if here else f"the same, where {HOST_FILE} is"
+        lines["host"] = f"{again} -m {HOST_FILE}" if here else f"the same, where {HOST_FILE} is"
     if capture is None:
         lines["own"] = f"{errors.as_root()} record -- ./app"
     elif base.speedup and opened.has_trace and not (measured or base.pages["host"]):
