@@ -103,7 +103,7 @@ class Program:
         return int(total), bool(int(hits))
 
     def ran(self, *arguments, **environment):
-        environment |= {"NUMBA_DISABLE_JIT": "0"}
+        environment |= {"NUMBA_DISABLE_JIT": "0", "TMPDIR": str(self.folder)}  # it goes with the test
         process = NEW.Process(target=started, args=(self.folder, arguments, environment))
         process.start()
         process.join()
