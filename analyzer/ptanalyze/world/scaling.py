@@ -340,7 +340,7 @@ def of_one_size(stream: WalkStream, region_va: np.ndarray, tlb: Tlb) -> list[Fin
 
 def hottest(stream: WalkStream) -> int:
     """Pages that half of the walks go to, the most walked first; 0 without walks."""
-    counts = np.sort(np.bincount(stream.page[:LOOKED_AT]))[::-1]
+    counts = np.sort(np.unique(stream.page[:LOOKED_AT], return_counts=True)[1])[::-1]
     return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2)) + 1 if len(counts) else 0
 
 
