@@ -72,9 +72,7 @@ def dump_process(
     CaptureError if the verification failed (the files are kept).
     """
     if max_stop is not None and not (stop and bpf is not False):
-        raise pt.UsageError(
-            "--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed"
-        )
+        raise pt.UsageError("--max-stop: goes with --stop, not --no-bpf, which cannot say what it missed")
     command = [str(pt.live.native("ptdump")), "process", str(pid), "-o", str(directory)]
     command += stopping(stop, max_stop)
     if bpf is False:
@@ -94,13 +92,15 @@ def stopping(stop: bool, max_stop: int | None) -> list[str]:
 
 def run_ptdump(command: Sequence[str]) -> list[str]:
     """Lines for people; CaptureError of a failed verification, PartialDataError of a process that ended."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    how: dict[str, Any] = {"capture_output": True, "text": True, "preexec_fn": pt.live.die_with_us()}
+    done = subprocess.run(command, **how, errors="replace", check=False)
     if done.returncode == 0:
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
     why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
     if done.returncode == 1:
         raise pt.errors.CaptureError("gpt.entries", "verify", "failed", why)
-    raise (pt.errors.PartialDataError if done.returncode == 3 else pt.UsageError)(why)
+    partial = done.returncode == 3 or not 0 < done.returncode < 128  # by a signal: not another way instead
+    raise (pt.errors.PartialDataError if partial else pt.UsageError)(why)
 
 
 # A process and all its descendants in one capture: theirs are captures inside its own.

@@ -24,7 +24,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 17, 25, 36, 50, 72, 100, 145, 210, 300)
 DAMON, MODULES = Path("/sys/kernel/mm/damon/admin/kdamonds"), Path("/sys/module")
 SECONDS_TO_END = 60
 REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
-NONE_YET = NO_SAMPLE, -signal.SIGTERM  # the latter before it could take that
+NONE_YET = NO_SAMPLE, -signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP  # these before it could take them
 
 
 def image(process: pt.live.Process) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from native import dumping, killing
 from native.dumping import PTDUMP, SANITIZED, clean, guardian, held, ptdump, running, state, wait_for
 from needs import small_disk
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot import read_snapshot, read_vm
 from ptanalyze_host.dump import dump_process
 
@@ -25,11 +25,11 @@ from ptanalyze_host.dump import dump_process
 def test_the_target_goes_on_when_the_dumper_is_killed_and_no_file_stays_of_an_interrupted_one(
     big, tmp_path, number
 ):
-    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
-    assert wait_for(lambda: state(big) == "T")
-    dumper.send_signal(number)
-    assert dumper.wait() == (128 + number if number == signal.SIGINT else -number)
-    assert wait_for(lambda: state(big) == "S")
+    with ThreadPoolExecutor(1) as pool:
+        dump = pool.submit(dump_process, big, tmp_path / "d", stop=True, verify=True)
+        assert wait_for(lambda: state(big) == "T")
+        subprocess.run(["pkill", f"-{number:d}", "-o", "-f", f"ptdump process {big} "], check=True)
+        assert isinstance(dump.exception(), PartialDataError) and wait_for(lambda: state(big) == "S")
     assert number == signal.SIGKILL or not (tmp_path / "d").exists()
 
 
