@@ -209,13 +209,13 @@ def try_pages(pid: int, figure: str | None, how: How) -> Measured:
             with undone(blocks) as done.left:
                 if windows(blocks, meter, done, how) and not blocks.restore().any():
                     several(blocks, meter, done, "again", how, AGAIN * how.window)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, pt.errors.PtanalyzeError) as error:
             pairs = pt.errors.plural(len(done.rates["huge"]), "pair")
-            raise KeyboardInterrupt(f" after {pairs}; {state(done.left)}") from None
-        except pt.errors.PtanalyzeError:  # the figure's, too, of a server that is gone
-            if alive(pid) or not done.huge_over_split:
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(f" after {pairs}; {state(done.left)}") from None
+            if not done.huge_over_split or (alive(pid) and not isinstance(error, pt.UsageError)):
                 raise
-            done.ended = f"it ended after {pt.errors.plural(len(done.rates['huge']), 'pair')}"
+            done.ended = f"{f'{error};' if alive(pid) else 'it ended'} after {pairs}"
         if done.left:
             how.say(state(done.left))
         done.seconds, done.load = time.monotonic() - began, os.getloadavg()[0]

@@ -365,8 +365,8 @@ class PageTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         gain = gain or self.gain
         size, took = self.resident_bytes, 1 - 1 / gain.middle
         wrong = {
-            "gain": gain.middle < self.LEAST_GAIN,
             "few": self.pairs < self.LEAST_PAIRS,
+            "gain": gain.middle < self.LEAST_GAIN,
             "noisy": gain.low <= 1,
             "found": self.huge_share_found > self.LEAST_HUGE,
             "fragmented": self.share < self.LEAST_HUGE,
